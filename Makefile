@@ -1,0 +1,64 @@
+# Every target sets up what it needs: the virtual environment is made on first use, and again when the dependencies change.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+# An index of torch builds to prefer, e.g. https://download.pytorch.org/whl/cpu: the default one has CUDA builds of several GB.
+TORCH_INDEX ?=
+
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+# One thread a worker: tests are thousands of small operations, and they run side by side.
+TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
+
+.PHONY: help setup run test test-all lint format types imports check sweep clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo '  Variables: ARGS="guide=token seed=1", PYTHON, VENV, TORCH_INDEX=https://download.pytorch.org/whl/cpu'
+
+setup: $(READY) ## virtual environment with the tested versions
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed, $(PYTHON) is {sys.version.split()[0]}: make setup PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt -e ".[dev]"
+	@touch $@
+
+run: $(READY) ## train and evaluate: make run ARGS="guide=token"
+	$(VENV)/bin/sage-run $(ARGS)
+
+sweep: $(READY) ## all guides with two seeds: make sweep ARGS="train.steps=50"
+	$(VENV)/bin/sage-run -m guide=none,random,token,branch seed=0,1 $(ARGS)
+
+test: $(READY) ## fast tests: make test ARGS="-k anchor"
+	$(TEST) $(ARGS)
+
+test-all: $(READY) ## fast and slow tests
+	$(TEST) -m "not gpu and not network" $(ARGS)
+
+lint: $(READY) ## style and spelling
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(VENV)/bin/codespell sage conf tests docs experiments *.md
+
+format: $(READY) ## rewrite the code in the project's style
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+types: $(READY) ## pyright
+	$(PY) -m pyright --pythonpath $(PY)
+
+imports: $(READY) ## which package may import which
+	$(VENV)/bin/lint-imports
+
+check: lint types imports ## everything but the tests
+
+clean: ## remove what was built; outputs/ and the SFT cache stay
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find sage tests -name __pycache__ -type d -prune -exec rm -rf {} +

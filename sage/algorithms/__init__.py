@@ -1,0 +1,1 @@
+"""Policy objectives: advantages, clipped surrogate, aggregation."""

@@ -1,0 +1,78 @@
+"""Configuration to objects: the only place that instantiates plug-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from rich.console import Console
+
+from sage.config import ConfigError, RunConfig
+from sage.job import Job, Plugins
+from sage.loggers.base import RunInfo
+from sage.types import Split
+
+
+def plugins(cfg: DictConfig) -> Plugins:
+    """Construct every plug-in; a constructor only checks its values, so no model is loaded here.
+
+    Raises:
+        ConfigError: if KL mode and guide cannot work together.
+    """
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # loading and saving would draw over our own bars
+    made = {name: instantiate(cfg[name], _convert_="all") for name in Plugins.names()}
+    reason = made["kl_mode"].refusal(made["guide"])
+    if reason is not None:
+        raise ConfigError([reason])
+    return Plugins(**made)
+
+
+def job(
+    config: RunConfig,
+    parts: Plugins,
+    *,
+    choices: Mapping[str, str],
+    folder: Path,
+    info: RunInfo,
+    plain: Mapping[str, Any],
+    console: Console,
+) -> Job:
+    """Put a run together and refuse what its parts cannot do.
+
+    Args:
+        config: the fixed sections.
+        parts: the plug-ins.
+        choices: group -> chosen option, for the screen.
+        folder: the run's own.
+        info: what the tracker is told.
+        plain: the resolved configuration as plain values.
+        console: where the screen output goes.
+    """
+    made = Job(config=config, parts=parts, choices=choices, folder=folder, info=info, plain=plain, console=console)
+    faults = list(_impossible(made))
+    if faults:
+        raise ConfigError(faults)
+    return made
+
+
+def _impossible(made: Job) -> Iterator[str]:
+    """What only the parts themselves can tell."""
+    train, minibatches = made.config.train, made.parts.algorithm.minibatches
+    sequences = train.problems_per_step * train.completions_per_problem
+    if sequences % minibatches:
+        valid = ", ".join(str(n) for n in range(1, sequences + 1) if sequences % n == 0)
+        yield (
+            f"algorithm.minibatches={minibatches}: expected a divisor of train.problems_per_step * "
+            f"train.completions_per_problem = {sequences}: {valid}"
+        )
+    available = len(made.problems(Split.TRAIN))
+    if train.problems_per_step > available:
+        yield (
+            f"train.problems_per_step={train.problems_per_step}: expected at most {available}, the training problems "
+            f"of {made.parts.benchmark.name}"
+        )

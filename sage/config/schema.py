@@ -1,0 +1,171 @@
+"""The fixed sections of the configuration, with the ranges their values must keep.
+
+No field has a default: ``conf/config.yaml`` holds every value once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sage.types import Sampling
+
+SamplingConfig = Sampling
+"""A ``sampling`` section is a :class:`sage.types.Sampling`, the carrier that engines take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW and its learning-rate schedule."""
+
+    learning_rate: float
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    warmup_steps: int
+    """Linear from 0, in optimiser steps."""
+    schedule: Literal["constant", "linear", "cosine", "hold_linear"]
+    """After the warm-up: ``linear`` and ``cosine`` end at 0; ``hold_linear`` holds for half, then falls to 2 %."""
+    max_grad_norm: float
+    """The gradient is scaled down to this norm; ``.inf`` never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """The RL stage."""
+
+    steps: int
+    """Batches of rollouts; 0 only evaluates the base."""
+    problems_per_step: int
+    """P."""
+    completions_per_problem: int
+    """G."""
+    micro_batch_size: int
+    """Sequences that a forward pass holds."""
+    sampling: Sampling
+    optimizer: OptimizerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """When and how pass@k is measured."""
+
+    n: int
+    """Samples a test problem; pass@k is defined for k <= n."""
+    validation_n: int
+    """Samples a validation problem."""
+    every: int
+    """Steps between validations; 0 never."""
+    max_problems: int | None
+    """Only the first so many problems of a split; ``None`` all."""
+    confidence: float
+    """Of the bootstrap intervals."""
+    bootstrap_samples: int
+    stats_n: int
+    """Samples a problem from which entropy and KL to the reference are computed; all, where there are fewer."""
+    batch_size: int
+    """Completions drawn at once."""
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftConfig:
+    """The supervised stage that warms up a base model."""
+
+    enabled: bool
+    seed: int
+    steps: int
+    batch_size: int
+    optimizer: OptimizerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathsConfig:
+    """Folders, absolute."""
+
+    outputs: Path
+    cache: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Everything but the plug-ins."""
+
+    seed: int
+    train: TrainConfig
+    eval: EvalConfig
+    sft: SftConfig
+    paths: PathsConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A range: what is expected, in words that follow "expected", and whether a value of the right type keeps it."""
+
+    expected: str
+    holds: Callable[[Any], bool]
+
+
+def _whole(least: int, note: str = "") -> Rule:
+    return Rule(f"a whole number >= {least}{note}", lambda value: value >= least)
+
+
+_SHARE = Rule("a number in (0, 1]", lambda value: 0 < value <= 1)
+_NOT_NEGATIVE = Rule("a finite number >= 0", lambda value: 0 <= value < math.inf)
+_POSITIVE = Rule("a finite number > 0", lambda value: 0 < value < math.inf)
+
+_OPTIMIZER = {
+    "learning_rate": _NOT_NEGATIVE,
+    "betas": Rule("two numbers in [0, 1), e.g. [0.9, 0.99]", lambda value: all(0 <= beta < 1 for beta in value)),
+    "eps": _POSITIVE,
+    "weight_decay": _NOT_NEGATIVE,
+    "warmup_steps": _whole(0),
+    "max_grad_norm": Rule("a number > 0 (.inf to never clip)", lambda value: value > 0),
+}
+_SAMPLING = {
+    "top_p": _SHARE,
+    "top_k": _whole(0, " (0 keeps every token)"),
+    "min_p": Rule("a number in [0, 1)", lambda value: 0 <= value < 1),
+    "max_tokens": _whole(1),
+}
+
+
+def _under(prefix: str, rules: dict[str, Rule]) -> dict[str, Rule]:
+    return {f"{prefix}.{name}": rule for name, rule in rules.items()}
+
+
+RULES: dict[str, Rule] = {
+    "seed": _whole(0),
+    "train.steps": _whole(0),
+    "train.problems_per_step": _whole(1),
+    "train.completions_per_problem": _whole(
+        2, ": 2, 3, 4, ... (a group of one has no spread to compare with, so it could teach nothing)"
+    ),
+    "train.micro_batch_size": _whole(1),
+    "train.sampling.temperature": Rule(
+        "a finite number > 0 (greedy decoding cannot explore, and log-probs divide by it)",
+        lambda value: 0 < value < math.inf,
+    ),
+    **_under("train.sampling", _SAMPLING),
+    **_under("train.optimizer", _OPTIMIZER),
+    "eval.n": _whole(1),
+    "eval.validation_n": _whole(1),
+    "eval.every": _whole(0, " (0 never)"),
+    "eval.max_problems": Rule("a whole number >= 1, or null for all", lambda value: value is None or value >= 1),
+    "eval.confidence": Rule("a number in (0, 1), e.g. 0.95", lambda value: 0 < value < 1),
+    "eval.bootstrap_samples": _whole(1),
+    "eval.stats_n": _whole(1),
+    "eval.batch_size": _whole(1),
+    "eval.sampling.temperature": Rule("a finite number >= 0 (0 is greedy)", lambda value: 0 <= value < math.inf),
+    **_under("eval.sampling", _SAMPLING),
+    "sft.seed": _whole(0),
+    "sft.steps": _whole(0),
+    "sft.batch_size": _whole(1),
+    **_under("sft.optimizer", _OPTIMIZER),
+    "paths.outputs": Rule("a folder", lambda value: str(value) != ""),
+    "paths.cache": Rule("a folder", lambda value: str(value) != ""),
+}
+"""Ranges by dotted key. A key of the sections above that is missing here may take any value of its type."""

@@ -1,0 +1,1 @@
+"""samples -> verdicts -> curve -> figure, as a pipeline of files."""

@@ -1,0 +1,1 @@
+"""q(x, y): the factors that shape the anchor, one formula a file."""

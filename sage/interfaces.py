@@ -1,0 +1,289 @@
+"""The seams: what a guide, KL mode, algorithm, engine, reward, benchmark, model and logger must offer.
+
+A plug-in is one class in one file with one yaml of the same name. Its constructor takes keyword arguments only, states
+every parameter without a default (the yaml gives the values) and does nothing but keep and check them: an option that
+cannot work is refused before any model is loaded. Guides, KL modes and algorithms therefore are frozen dataclasses that
+check their values in ``__post_init__`` and raise ``ValueError`` naming the option, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from sage.types import (
+    Batch,
+    BatchCounts,
+    Completion,
+    Demonstration,
+    Group,
+    GuideInputs,
+    KLInputs,
+    Problem,
+    SampleRequest,
+    Sampling,
+    Split,
+    Stat,
+    Surrogate,
+    TokenStats,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guide(ABC):
+    """The factor q > 0 that shapes the anchor: ``log anchor = log pi_ref + strength * log q`` (method, section 1).
+
+    A subclass writes one formula. Clamp, mask, logarithm and strength are applied by ``sage.maths.anchor``.
+    """
+
+    strength: float
+    """Scales log q; 0 gives the plain reference, 1 is the paper."""
+    q_min: float
+    """Lower clamp of q, > 0."""
+    q_max: float
+    """Upper clamp of q, >= q_min."""
+
+    identity: ClassVar[bool] = False
+    """True for the guide that is 1 everywhere."""
+    over_vocabulary: ClassVar[bool] = False
+    """True when :meth:`q_vocabulary` gives q for every token, so that q differs between the tokens of a position."""
+
+    def __post_init__(self) -> None:
+        if self.q_min <= 0 or self.q_max < self.q_min:
+            raise ValueError(
+                f"guide.q_min={self.q_min}, guide.q_max={self.q_max}: expected 0 < q_min <= q_max, e.g. 0.6 and 1.4"
+            )
+
+    @property
+    def needs(self) -> frozenset[Stat]:
+        """Statistics that the guide reads beyond the policy's own log-probs and entropy."""
+        return frozenset()
+
+    @abstractmethod
+    def q(self, inputs: GuideInputs) -> Tensor:
+        """``[B, T]`` the factor of each sampled token, before clamp and mask."""
+
+    def q_vocabulary(self, inputs: GuideInputs) -> Tensor:
+        """``[B, T, V]`` the factor of every token of the vocabulary; agrees with :meth:`q` on the sampled ones."""
+        raise NotImplementedError(f"{type(self).__name__} gives no q over the vocabulary")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLMode(ABC):
+    """The divergence between policy and anchor, as a token loss or as a token reward (method, section 3)."""
+
+    beta: float
+    """Coefficient, >= 0."""
+
+    def __post_init__(self) -> None:
+        if self.beta < 0:
+            raise ValueError(f"kl_mode.beta={self.beta}: expected a number >= 0, e.g. 0.05")
+
+    @property
+    def needs(self) -> frozenset[Stat]:
+        """Statistics that the mode reads; without ``Stat.REFERENCE`` no reference model is loaded."""
+        return frozenset({Stat.REFERENCE})
+
+    @property
+    @abstractmethod
+    def gradient(self) -> str:
+        """One sentence for the run's first lines: which gradient this mode really gives."""
+
+    @property
+    def in_reward(self) -> bool:
+        """Whether the divergence is a token reward (:meth:`token_reward`) rather than a token loss (:meth:`token_loss`)."""
+        return False
+
+    def refusal(self, guide: Guide) -> str | None:
+        """Why this mode cannot work with ``guide``, and what to type instead; ``None`` if it can."""
+        return None
+
+    def token_reward(self, inputs: KLInputs) -> Tensor | None:
+        """``[B, T]`` reward to add before advantages, beta applied; ``None`` unless :attr:`in_reward`."""
+        return None
+
+    def token_loss(self, inputs: KLInputs) -> Tensor | None:
+        """``[B, T]`` divergence, with gradient, that the loop multiplies by beta; ``None`` when there is none in the loss."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(ABC):
+    """The policy objective: rewards to advantages, token losses, and their aggregation (method, section 4)."""
+
+    epochs: int
+    """Passes over a batch of rollouts, >= 1."""
+    minibatches: int
+    """Optimiser steps per pass, >= 1. One epoch of one mini-batch is on-policy: the old log-probs are the policy's own."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "minibatches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"algorithm.{name}={getattr(self, name)}: expected a whole number >= 1")
+
+    def keep(self, group: Group) -> bool:
+        """Whether a graded group is trained on; a refused one is replaced (dynamic sampling)."""
+        return True
+
+    @abstractmethod
+    def advantages(self, batch: Batch, token_rewards: Tensor | None) -> Tensor:
+        """``[B, T]`` advantages from ``batch.rewards`` and, if any, token rewards ``[B, T]``. Finite; 0 on the padding."""
+
+    @abstractmethod
+    def surrogate(self, policy_logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Surrogate:
+        """The clipped policy-gradient term of each token; all arguments ``[B, T]``."""
+
+    @abstractmethod
+    def aggregate(self, token_loss: Tensor, mask: Tensor, counts: BatchCounts) -> Tensor:
+        """``[B, T]`` of a micro-batch -> its share of the step's loss: shares of all micro-batches add up to the loss."""
+
+
+class Policy(Protocol):
+    """A causal language model with its tokenizer, as the loop, the engines and the evaluation see it."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The ``transformers`` tokenizer."""
+        ...
+
+    def encode_prompt(self, prompt: str) -> tuple[int, ...]:
+        """Prompt text to token ids, chat template applied, exactly one begin token."""
+        ...
+
+    def token_stats(self, batch: Batch, *, temperature: float, vocabulary: bool = False) -> TokenStats:
+        """Log-probs of the response tokens, with gradient (under ``torch.no_grad`` without)."""
+        ...
+
+    def reference_stats(self, batch: Batch, *, temperature: float, vocabulary: bool = False) -> TokenStats:
+        """The same under the policy as RL began; never a gradient."""
+        ...
+
+    def trainable_parameters(self) -> Iterator[Tensor]:
+        """What the optimiser updates."""
+        ...
+
+    @property
+    def device(self) -> Any:
+        """Where the weights are (``torch.device``)."""
+        ...
+
+    def release_reference(self) -> None:
+        """Free the reference's weights until they are asked for again."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write model (or adapter) and tokenizer in the Hugging Face layout."""
+        ...
+
+
+class Model(Protocol):
+    """A policy in the making: how to create it, and how RL takes it over."""
+
+    @property
+    def lora(self) -> Any:
+        """Shape of the adapter that RL trains, or ``None`` for every weight."""
+        ...
+
+    def create(self) -> Policy:
+        """The policy before any training; every weight is trainable."""
+        ...
+
+    def begin_rl(self, folder: Path, seed: int) -> Policy:
+        """The policy with the weights saved in ``folder``, its reference fixed to them; ``seed`` draws a fresh adapter."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Identifies what :meth:`create` gives: equal fingerprints, equal weights and tokens."""
+        ...
+
+
+class RolloutEngine(Protocol):
+    """Draws completions."""
+
+    def load_weights(self, policy: Policy) -> None:
+        """Sample from these weights from now on; caches of older weights are dropped."""
+        ...
+
+    def generate(self, requests: Sequence[SampleRequest], sampling: Sampling) -> list[list[Completion]]:
+        """One list per request, one completion per key of it, in order."""
+        ...
+
+
+class Reward(Protocol):
+    """Judges completions."""
+
+    def score(self, problem: Problem, completion: Completion) -> Verdict:
+        """The verdict on one completion. Must return for any text, and must accept the benchmark's own gold."""
+        ...
+
+
+class Benchmark(Protocol):
+    """Problems, and the demonstrations to warm a base model up with."""
+
+    @property
+    def name(self) -> str:
+        """Used in metric names and folders."""
+        ...
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """All problems of a split, in a fixed order; splits share no problem."""
+        ...
+
+    def demonstrations(self) -> Sequence[Demonstration]:
+        """SFT data; empty where the benchmark has none."""
+        ...
+
+
+class MetricLogger(Protocol):
+    """A sink of metrics. The optimiser step is the x axis of everything."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write scalars named ``area/name``."""
+        ...
+
+    def log_curve(self, step: int, name: str, curve: Mapping[int, float]) -> None:
+        """Write a pass@k curve, k -> value."""
+        ...
+
+    def close(self, *, failed: bool = False) -> None:
+        """Flush and end the run."""
+        ...
+
+
+class ProgressBar(Protocol):
+    """A running stage on the screen."""
+
+    def update(self, advance: int = 1, **shown: float) -> None:
+        """Advance, and show the named numbers beside the bar."""
+        ...
+
+
+class Progress(Protocol):
+    """Where stages report to."""
+
+    def stage(self, name: str, total: int, unit: str) -> AbstractContextManager[ProgressBar]:
+        """A bar for a stage of ``total`` units."""
+        ...
+
+
+__all__ = [
+    "Algorithm",
+    "Benchmark",
+    "Guide",
+    "KLMode",
+    "MetricLogger",
+    "Model",
+    "Policy",
+    "Progress",
+    "ProgressBar",
+    "Reward",
+    "RolloutEngine",
+]

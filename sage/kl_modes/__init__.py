@@ -1,0 +1,1 @@
+"""Divergences between the policy and the shaped anchor, one a file."""

@@ -1,0 +1,1 @@
+"""Sinks of metrics and the console, one a file."""

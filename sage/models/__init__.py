@@ -1,0 +1,1 @@
+"""Causal language models: building, loading, log-probs."""

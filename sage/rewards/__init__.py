@@ -1,0 +1,1 @@
+"""Verifiers: a problem and a completion in, a verdict out."""

@@ -1,0 +1,1 @@
+"""The training flow: SFT, rollouts, batches, updates, checkpoints."""

@@ -1,0 +1,78 @@
+"""What is trained and how: policy, guide, KL mode, algorithm and optimiser in one frozen bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from sage.interfaces import Algorithm, Guide, KLMode, Policy
+from sage.maths.anchor import bounded_q, log_q
+from sage.training.optimiser import LearningRate
+from sage.types import Batch, GuideInputs, Stat, TokenStats
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapedAnchor:
+    """The guide's factors on a batch, ready for a KL mode."""
+
+    q: torch.Tensor
+    """``[B, T]`` after clamp and mask, before strength."""
+    log_q: torch.Tensor
+    """``[B, T]`` strength * log q."""
+    vocabulary_log_q: torch.Tensor | None
+    """``[B, T, V]`` the same for every token, where the guide differs between them and the KL mode wants to know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learner:
+    """Everything an update needs besides the batch."""
+
+    policy: Policy
+    guide: Guide
+    kl_mode: KLMode
+    algorithm: Algorithm
+    optimizer: torch.optim.Optimizer
+    learning_rate: LearningRate
+    num_steps: int
+    """Optimiser steps of the whole run."""
+    max_grad_norm: float
+    temperature: float
+    """Of the rollouts: every log-prob divides the logits by it (K14)."""
+    max_completion_tokens: int
+    micro_batch_size: int
+    """Sequences a forward pass holds."""
+    seed: int
+
+    @property
+    def needs(self) -> frozenset[Stat]:
+        """The union of what guide and KL mode read; nothing else is computed."""
+        return self.guide.needs | self.kl_mode.needs
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Optimiser steps that a batch of rollouts takes."""
+        return self.algorithm.epochs * self.algorithm.minibatches
+
+    def shaped_anchor(
+        self, batch: Batch, policy: TokenStats, reference: TokenStats | None, optimizer_step: int
+    ) -> ShapedAnchor:
+        """q of every response token, detached: it is a constant within an update (method, section 1)."""
+        guide = self.guide
+        inputs = GuideInputs(
+            policy=policy.detached(),
+            reference=reference,
+            response_ids=batch.response_ids,
+            mask=batch.mask,
+            rewards=batch.rewards,
+            noise_keys=batch.noise_keys,
+            step=optimizer_step,
+            num_steps=self.num_steps,
+        )
+        with torch.no_grad():
+            q = bounded_q(guide.q(inputs), batch.mask, q_min=guide.q_min, q_max=guide.q_max)
+            over_vocabulary = None
+            if guide.over_vocabulary and policy.vocabulary_logprobs is not None:
+                full = bounded_q(guide.q_vocabulary(inputs), batch.mask, q_min=guide.q_min, q_max=guide.q_max)
+                over_vocabulary = log_q(full, guide.strength)
+            return ShapedAnchor(q=q, log_q=log_q(q, guide.strength), vocabulary_log_q=over_vocabulary)

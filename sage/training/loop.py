@@ -1,0 +1,88 @@
+"""The main loop: rollouts against verdicts, updates against the shaped anchor. One screen, one direction."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sage.interfaces import MetricLogger, Progress, Reward, RolloutEngine
+from sage.training.advantages import with_advantages
+from sage.training.collect import grade, rollouts
+from sage.training.learner import Learner
+from sage.training.metrics import rollout_metrics, update_metrics
+from sage.training.packing import pack
+from sage.training.problems import problems_of_step
+from sage.training.update import update
+from sage.types import Problem, Sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A run, ready to go."""
+
+    learner: Learner
+    engine: RolloutEngine
+    reward: Reward
+    problems: Sequence[Problem]
+    sampling: Sampling
+    steps: int
+    problems_per_step: int
+    completions_per_problem: int
+    seed: int
+    logger: MetricLogger
+    progress: Progress
+    after_step: Callable[[int], None]
+    """Called with the number of steps done: evaluation and whatever else is due."""
+
+
+def train(run: Training) -> None:
+    """Train for ``run.steps`` batches of rollouts; metrics of the n-th batch are logged at step n, counted from 1."""
+    learner, watch = run.learner, Stopwatch()
+    samples = tokens = 0
+    with run.progress.stage("train", run.steps, "steps") as bar:
+        for step in range(run.steps):
+            problems = problems_of_step(run.problems, step, run.problems_per_step, run.seed)
+            with watch("rollout"):
+                stream = (run.seed, "rollout", step)
+                encode, count = learner.policy.encode_prompt, run.completions_per_problem
+                groups = rollouts(run.engine, encode, problems, run.sampling, count, stream)
+            with watch("verdict"):
+                groups = grade(groups, run.reward)
+            with watch("prepare"):
+                batch = pack(groups, device=learner.policy.device, noise_seed=(run.seed, "guide", step))
+                batch = with_advantages(learner, batch, step * learner.updates_per_batch)
+            with watch("update"):
+                result = update(learner, batch, step)
+                run.engine.load_weights(learner.policy)
+
+            samples += len(batch)
+            tokens += sum(len(c.token_ids) for g in groups for c in g.completions)
+            metrics = rollout_metrics(groups) | update_metrics(result)
+            metrics |= {"progress/samples": samples, "progress/tokens": tokens}
+            run.logger.log(step + 1, metrics | watch.lap())
+            shown = {"reward": "reward/mean", "kl": "kl/reference", "entropy": "policy/entropy"}
+            bar.update(1, **{name: metrics[key] for name, key in shown.items() if key in metrics})
+            run.after_step(step + 1)
+
+
+class Stopwatch:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Add the time that the block takes to ``stage``."""
+        start = time.perf_counter()
+        yield
+        self._seconds[stage] += time.perf_counter() - start
+
+    def lap(self) -> dict[str, float]:
+        """``time/<stage>`` since the last lap and their sum ``time/step``, in seconds."""
+        lap = {f"time/{stage}": seconds for stage, seconds in self._seconds.items()}
+        self._seconds.clear()
+        return lap | {"time/step": sum(lap.values())}

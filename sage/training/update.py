@@ -1,0 +1,125 @@
+"""A batch with advantages to new weights: the equations of an update, micro-batch by micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from sage.maths.kl import k3
+from sage.maths.streams import stream_key
+from sage.training.learner import Learner
+from sage.training.optimiser import optimizer_step
+from sage.types import Batch, BatchCounts, KLInputs, LossTerms, Stat
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateResult:
+    """What an update did."""
+
+    terms: list[LossTerms]
+    """One per micro-batch of each optimiser step."""
+    grad_norms: list[float]
+    """One per optimiser step, before clipping."""
+    learning_rate: float
+    """Of the last optimiser step."""
+
+
+def update(learner: Learner, batch: Batch, step: int) -> UpdateResult:
+    """Take ``epochs * minibatches`` optimiser steps on a batch.
+
+    Args:
+        learner: its policy's weights are changed.
+        batch: with advantages.
+        step: the batch's number, from 0.
+
+    Raises:
+        FloatingPointError: if loss or gradient is not finite; names the step and the problems.
+    """
+    terms: list[LossTerms] = []
+    norms: list[float] = []
+    current = step * learner.updates_per_batch
+    for minibatch in _minibatches(learner, batch, step):
+        counts = BatchCounts(
+            sequences=len(minibatch),
+            tokens=int(minibatch.mask.sum()),
+            max_completion_tokens=learner.max_completion_tokens,
+        )
+        try:
+            for start in range(0, len(minibatch), learner.micro_batch_size):
+                micro_batch = minibatch.rows(slice(start, start + learner.micro_batch_size))
+                terms.append(accumulate(learner, micro_batch, counts, current))
+            norms.append(optimizer_step(learner.optimizer, learner.learning_rate.at(current), learner.max_grad_norm))
+        except FloatingPointError as error:
+            raise FloatingPointError(f"step {step}: {error}; problems {', '.join(batch.problem_ids)}") from error
+        current += 1
+    return UpdateResult(terms=terms, grad_norms=norms, learning_rate=learner.learning_rate.at(current - 1))
+
+
+def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int) -> LossTerms:
+    """Add the gradient of one micro-batch's share of the loss.
+
+    The loss of a token is its clipped surrogate plus beta times its divergence from the anchor.
+
+    Args:
+        learner: gradients accumulate in its policy.
+        batch: the micro-batch.
+        counts: denominators of the whole mini-batch.
+        current: optimiser step, from 0.
+    """
+    vocabulary = Stat.VOCABULARY in learner.needs
+    policy = learner.policy.token_stats(batch, temperature=learner.temperature, vocabulary=vocabulary)
+    reference = batch.reference
+    if vocabulary:  # [B, T, V] is held for one micro-batch only
+        reference = learner.policy.reference_stats(batch, temperature=learner.temperature, vocabulary=True)
+    old_logprobs = policy.logprobs.detach() if batch.old is None else batch.old.logprobs
+    assert batch.advantages is not None
+
+    anchor = learner.shaped_anchor(batch, policy, reference, current)
+    surrogate = learner.algorithm.surrogate(policy.logprobs, old_logprobs, batch.advantages, batch.mask)
+    token_loss, kl, reference_kl = surrogate.loss, None, None
+    if reference is not None:
+        kl = learner.kl_mode.token_loss(
+            KLInputs(
+                policy=policy,
+                old_logprobs=old_logprobs,
+                reference=reference,
+                response_ids=batch.response_ids,
+                mask=batch.mask,
+                log_q=anchor.log_q,
+                vocabulary_log_q=anchor.vocabulary_log_q,
+            )
+        )
+        reference_kl = k3(reference.logprobs - policy.logprobs.detach())
+    if kl is not None:
+        token_loss = token_loss + learner.kl_mode.beta * kl
+    loss = learner.algorithm.aggregate(token_loss, batch.mask, counts)
+    if not torch.isfinite(loss):
+        raise FloatingPointError(f"loss is {loss.item()}")
+    loss.backward()
+    return LossTerms(
+        mask=batch.mask,
+        loss=loss.item(),
+        surrogate=surrogate.loss.detach(),
+        ratio=surrogate.ratio,
+        clipped=surrogate.clipped,
+        entropy=policy.entropy,
+        q=anchor.q,
+        kl=None if kl is None else kl.detach(),
+        reference_kl=reference_kl,
+    )
+
+
+def _minibatches(learner: Learner, batch: Batch, step: int) -> Iterator[Batch]:
+    """The mini-batches of every epoch; each epoch cuts a fresh permutation of the sequences."""
+    epochs, count = learner.algorithm.epochs, learner.algorithm.minibatches
+    if len(batch) % count:
+        raise ValueError(f"algorithm.minibatches={count} does not divide the batch of {len(batch)} sequences")
+    if count == 1:
+        yield from [batch] * epochs
+        return
+    for epoch in range(epochs):
+        order = sorted(range(len(batch)), key=lambda row: stream_key(learner.seed, "minibatch", step, epoch, row))
+        for rows in torch.tensor(order, device=batch.mask.device).chunk(count):
+            yield batch.rows(rows)
