@@ -129,13 +129,31 @@ class Algorithm(ABC):
             if getattr(self, name) < 1:
                 raise ValueError(f"algorithm.{name}={getattr(self, name)}: expected a whole number >= 1")
 
+    min_completions: ClassVar[int] = 2
+    """Completions a problem that the advantages need: a group of one has no spread."""
+    max_refills: int = 0
+    """How often a step draws further problems in place of groups that :meth:`keep` refuses; 0 never."""
+
+    @property
+    def needs(self) -> frozenset[Stat]:
+        """``Stat.VALUES`` for an algorithm with a critic."""
+        return frozenset()
+
     def keep(self, group: Group) -> bool:
-        """Whether a graded group is trained on; a refused one is replaced (dynamic sampling)."""
+        """Whether a graded group is worth an update; a refused one is replaced while ``max_refills`` allows."""
         return True
 
     @abstractmethod
     def advantages(self, batch: Batch, token_rewards: Tensor | None) -> Tensor:
         """``[B, T]`` advantages from ``batch.rewards`` and, if any, token rewards ``[B, T]``. Finite; 0 on the padding."""
+
+    def returns(self, batch: Batch, token_rewards: Tensor | None) -> Tensor | None:
+        """``[B, T]`` the critic's targets; ``None`` without a critic. ``batch.old.values`` are its values before the update."""
+        return None
+
+    def value_loss(self, values: Tensor, old_values: Tensor, returns: Tensor) -> Tensor:
+        """``[B, T]`` the critic's loss of each token with its coefficient, added to the token losses."""
+        raise NotImplementedError(f"{type(self).__name__} has no critic")
 
     @abstractmethod
     def surrogate(self, policy_logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Surrogate:
@@ -158,12 +176,21 @@ class Policy(Protocol):
         """Prompt text to token ids, chat template applied, exactly one begin token."""
         ...
 
-    def token_stats(self, batch: Batch, *, temperature: float, vocabulary: bool = False) -> TokenStats:
-        """Log-probs of the response tokens, with gradient (under ``torch.no_grad`` without)."""
+    def token_stats(
+        self, batch: Batch, *, temperature: float, vocabulary: bool = False, values: bool = False
+    ) -> TokenStats:
+        """Log-probs of the response tokens, with gradient (under ``torch.no_grad`` without).
+
+        ``vocabulary`` adds those of every token, ``values`` what the critic says.
+        """
         ...
 
     def reference_stats(self, batch: Batch, *, temperature: float, vocabulary: bool = False) -> TokenStats:
         """The same under the policy as RL began; never a gradient."""
+        ...
+
+    def add_critic(self, *, separate: bool, seed: int) -> None:
+        """Give the policy a value head on its own trunk, or on a trunk ``separate`` from it."""
         ...
 
     def trainable_parameters(self) -> Iterator[Tensor]:

@@ -63,6 +63,8 @@ class Stat(StrEnum):
     """The reference model's log-probs and entropy; without it no reference model is loaded."""
     VOCABULARY = "vocabulary"
     """Log-probs of every token of the vocabulary, ``[B, T, V]``, of the policy (and of the reference where loaded)."""
+    VALUES = "values"
+    """A critic's value of the state before each token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,15 +168,13 @@ class TokenStats:
     """``[B, T]`` entropy over the vocabulary of the distribution that the token was drawn from, in nats; no gradient."""
     vocabulary_logprobs: Tensor | None = None
     """``[B, T, V]`` log-probs of every token, where :attr:`Stat.VOCABULARY` is needed."""
+    values: Tensor | None = None
+    """``[B, T]`` the critic's value of the state before each token, where :attr:`Stat.VALUES` is needed."""
 
     def detached(self) -> TokenStats:
         """The same numbers without gradient."""
-        full = self.vocabulary_logprobs
-        return TokenStats(
-            logprobs=self.logprobs.detach(),
-            entropy=self.entropy.detach(),
-            vocabulary_logprobs=None if full is None else full.detach(),
-        )
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        return TokenStats(**{name: None if value is None else value.detach() for name, value in tensors.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +206,8 @@ class Batch:
     """The reference model; ``None`` where nothing needs it."""
     advantages: Tensor | None = None
     """``[B, T]``."""
+    returns: Tensor | None = None
+    """``[B, T]`` what the critic should have said, where the algorithm has one."""
 
     def __len__(self) -> int:
         return self.input_ids.shape[0]
@@ -310,3 +312,9 @@ class LossTerms:
     """``[B, T]`` the KL mode's own estimate to the anchor; ``None`` without one."""
     reference_kl: Tensor | None
     """``[B, T]`` k3 estimate of KL(policy || reference), whatever the mode; ``None`` without a reference."""
+    values: Tensor | None
+    """``[B, T]`` the critic's values; ``None`` without one."""
+    returns: Tensor | None
+    """``[B, T]`` what they are fitted to."""
+    value_loss: Tensor | None
+    """``[B, T]`` with its coefficient."""

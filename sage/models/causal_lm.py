@@ -8,6 +8,7 @@ tokens alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ class CausalPolicy:
         self.tokenizer = tokenizer
         self._load_reference = load_reference
         self._reference: Any = None
+        self._critic: Any = None
+        self._value_head: torch.nn.Linear | None = None
 
     @property
     def has_adapter(self) -> bool:
@@ -55,9 +58,49 @@ class CausalPolicy:
         """Prompt text to token ids."""
         return tuple(self.tokenizer(prompt)["input_ids"])
 
-    def token_stats(self, batch: Batch, *, temperature: float, vocabulary: bool = False) -> TokenStats:
-        """Log-probs of the response tokens under the policy, with gradient where it is enabled."""
-        return _response_stats(self.causal_lm, batch, temperature, vocabulary)
+    def token_stats(
+        self, batch: Batch, *, temperature: float, vocabulary: bool = False, values: bool = False
+    ) -> TokenStats:
+        """Log-probs of the response tokens under the policy, with gradient where it is enabled.
+
+        Raises:
+            RuntimeError: if ``values`` are asked of a policy without a critic.
+        """
+        hidden = _response_hidden(self.causal_lm, batch)
+        stats = _response_stats(self.causal_lm, hidden, batch, temperature, vocabulary)
+        return replace(stats, values=_scatter(self._values(hidden, batch), batch.mask)) if values else stats
+
+    def _values(self, hidden: Tensor, batch: Batch) -> Tensor:
+        if self._value_head is None:
+            raise RuntimeError("this policy has no critic: call add_critic first")
+        if self._critic is not None:
+            hidden = _response_hidden(self._critic, batch)
+        return self._value_head(hidden).squeeze(-1).float()
+
+    def add_critic(self, *, separate: bool, seed: int) -> None:
+        """Give the policy a value head: one linear map of the hidden state that also predicts the token.
+
+        Args:
+            separate: on a trunk of its own, which starts as the reference's; otherwise on the policy's, which then learns
+                from both losses.
+            seed: of the head's weights; they are small, so values start near 0.
+
+        Raises:
+            ValueError: for a separate critic beside an adapter, which would hold a second copy of the model.
+        """
+        if separate and self._load_reference is None:
+            raise ValueError(
+                "algorithm.critic=separate with an adapter holds a second model: type algorithm.critic=trunk"
+            )
+        size = self.causal_lm.get_output_embeddings().in_features
+        head = torch.nn.Linear(size, 1)
+        with torch.no_grad():
+            head.weight.normal_(std=size**-1, generator=torch.Generator().manual_seed(seed))
+            head.bias.zero_()
+        self._value_head = head.to(self.device)
+        if separate and self._load_reference is not None:
+            self._critic = self._load_reference().to(self.device).eval()
+            self._critic.get_output_embeddings().requires_grad_(False)
 
     @torch.no_grad()
     def reference_stats(self, batch: Batch, *, temperature: float, vocabulary: bool = False) -> TokenStats:
@@ -68,12 +111,12 @@ class CausalPolicy:
         """
         if self.has_adapter:
             with self.model.disable_adapter():
-                return _response_stats(self.causal_lm, batch, temperature, vocabulary)
+                return _score(self.causal_lm, batch, temperature, vocabulary)
         if self._reference is None:
             if self._load_reference is None:
                 raise RuntimeError("this policy was built without a reference: RL has not begun")
             self._reference = self._load_reference().to(self.device).eval().requires_grad_(False)
-        return _response_stats(self._reference, batch, temperature, vocabulary)
+        return _score(self._reference, batch, temperature, vocabulary)
 
     def release_reference(self) -> None:
         """Forget a reference model that was loaded; it is loaded again when needed."""
@@ -86,7 +129,8 @@ class CausalPolicy:
 
     def trainable_parameters(self) -> Iterator[Tensor]:
         """What the optimiser updates."""
-        return (p for p in self.model.parameters() if p.requires_grad)
+        modules = [m for m in (self.model, self._critic, self._value_head) if m is not None]
+        return (p for module in modules for p in module.parameters() if p.requires_grad)
 
     def save(self, folder: Path) -> None:
         """Write model (or adapter) and tokenizer; ``from_pretrained(folder)`` loads them anywhere."""
@@ -94,13 +138,22 @@ class CausalPolicy:
         self.tokenizer.save_pretrained(folder)
 
 
-def _response_stats(model: Any, batch: Batch, temperature: float, vocabulary: bool) -> TokenStats:
-    """Run ``model`` over a batch and score its response tokens; masked tokens get zeros."""
+def _score(model: Any, batch: Batch, temperature: float, vocabulary: bool) -> TokenStats:
+    return _response_stats(model, _response_hidden(model, batch), batch, temperature, vocabulary)
+
+
+def _response_hidden(model: Any, batch: Batch) -> Tensor:
+    """``[N, D]`` the hidden states that predict the N unmasked response tokens."""
     # The last token of the longest sequence predicts nothing.
     hidden = model.base_model(input_ids=batch.input_ids[:, :-1], use_cache=False).last_hidden_state
     position = predicting_positions(batch.prompt_lengths, batch.response_ids.shape[1])
     row, column = batch.mask.nonzero(as_tuple=True)
-    logits = model.get_output_embeddings()(hidden[row, position[row, column]])
+    return hidden[row, position[row, column]]
+
+
+def _response_stats(model: Any, hidden: Tensor, batch: Batch, temperature: float, vocabulary: bool) -> TokenStats:
+    """Score the response tokens from their hidden states; masked tokens get zeros."""
+    logits = model.get_output_embeddings()(hidden)
     stats = token_statistics(logits, batch.response_ids[batch.mask], temperature, vocabulary=vocabulary)
     full = stats.vocabulary_logprobs
     return TokenStats(

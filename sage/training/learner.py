@@ -46,8 +46,8 @@ class Learner:
 
     @property
     def needs(self) -> frozenset[Stat]:
-        """The union of what guide and KL mode read; nothing else is computed."""
-        return self.guide.needs | self.kl_mode.needs
+        """The union of what guide, KL mode and algorithm read; nothing else is computed."""
+        return self.guide.needs | self.kl_mode.needs | self.algorithm.needs
 
     @property
     def updates_per_batch(self) -> int:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from sage.interfaces import MetricLogger, Progress, Reward, RolloutEngine
 from sage.training.advantages import with_advantages
-from sage.training.collect import grade, rollouts
+from sage.training.collect import Collected, collect, grade, rollouts
 from sage.training.learner import Learner
 from sage.training.metrics import rollout_metrics, update_metrics
 from sage.training.packing import pack
 from sage.training.problems import problems_of_step
 from sage.training.update import update
-from sage.types import Problem, Sampling
+from sage.types import Group, Problem, Sampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,28 +44,38 @@ def train(run: Training) -> None:
     samples = tokens = 0
     with run.progress.stage("train", run.steps, "steps") as bar:
         for step in range(run.steps):
-            problems = problems_of_step(run.problems, step, run.problems_per_step, run.seed)
-            with watch("rollout"):
-                stream = (run.seed, "rollout", step)
-                encode, count = learner.policy.encode_prompt, run.completions_per_problem
-                groups = rollouts(run.engine, encode, problems, run.sampling, count, stream)
-            with watch("verdict"):
-                groups = grade(groups, run.reward)
+            collected = collect_step(run, step, watch)
             with watch("prepare"):
-                batch = pack(groups, device=learner.policy.device, noise_seed=(run.seed, "guide", step))
+                batch = pack(collected.groups, device=learner.policy.device, noise_seed=(run.seed, "guide", step))
                 batch = with_advantages(learner, batch, step * learner.updates_per_batch)
             with watch("update"):
                 result = update(learner, batch, step)
                 run.engine.load_weights(learner.policy)
 
-            samples += len(batch)
-            tokens += sum(len(c.token_ids) for g in groups for c in g.completions)
-            metrics = rollout_metrics(groups) | update_metrics(result)
+            drawn = [c for g in (*collected.groups, *collected.discarded) for c in g.completions]
+            samples += len(drawn)
+            tokens += sum(len(completion.token_ids) for completion in drawn)
+            metrics = rollout_metrics(collected) | update_metrics(result)
             metrics |= {"progress/samples": samples, "progress/tokens": tokens}
             run.logger.log(step + 1, metrics | watch.lap())
-            shown = {"reward": "reward/mean", "kl": "kl/reference", "entropy": "policy/entropy"}
+            shown = {"reward": "reward/mean", "KL": "kl/reference", "entropy": "policy/entropy"}
             bar.update(1, **{name: metrics[key] for name, key in shown.items() if key in metrics})
             run.after_step(step + 1)
+
+
+def collect_step(run: Training, step: int, watch: Stopwatch) -> Collected:
+    """Rollouts and verdicts of one step."""
+    stream = (run.seed, "rollout", step)
+
+    def attempt(problems: Sequence[Problem]) -> list[Group]:
+        with watch("rollout"):
+            encode, count = run.learner.policy.encode_prompt, run.completions_per_problem
+            groups = rollouts(run.engine, encode, problems, run.sampling, count, stream)
+        with watch("verdict"):
+            return grade(groups, run.reward)
+
+    chosen = problems_of_step(run.problems, step, run.problems_per_step, run.seed)
+    return collect(attempt, chosen, run.problems, run.learner.algorithm, step, run.seed)
 
 
 class Stopwatch:

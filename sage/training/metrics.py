@@ -12,18 +12,23 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from sage.maths.surrogate import explained_variance
+from sage.training.collect import Collected
 from sage.training.update import UpdateResult
-from sage.types import Group, StopReason, VerdictReason
+from sage.types import StopReason, VerdictReason
 
 
-def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
+def rollout_metrics(collected: Collected) -> dict[str, float]:
     """What the rollouts of a step were worth: rewards, verdicts and lengths. Shares and means are over completions."""
+    groups = collected.groups
     graded = [(c, v) for g in groups for c, v in zip(g.completions, g.verdicts, strict=True)]
     rewards = [v.reward for _, v in graded if v.reward is not None]
     spreads = [len({v.reward for v in g.verdicts if v.reward is not None}) > 1 for g in groups]
     metrics = {
         "reward/mean": _mean(rewards),
         "reward/std": torch.tensor(rewards).std().item() if len(rewards) > 1 else math.nan,
+        "rollout/refills": collected.refills,
+        "rollout/discarded_groups": len(collected.discarded),
         "reward/zero_spread_share": 1 - fmean(spreads),
         "reward/abstained_share": 1 - len(rewards) / len(graded),
         "completion/correct_share": fmean(v.correct for _, v in graded),
@@ -68,6 +73,12 @@ def update_metrics(result: UpdateResult) -> dict[str, float]:
         metrics["kl/anchor"] = tokens("kl").mean().item()
     if terms[0].reference_kl is not None:
         metrics["kl/reference"] = tokens("reference_kl").mean().item()
+    if terms[0].values is not None:
+        values, returns = tokens("values"), tokens("returns")
+        metrics |= {"value/mean": values.mean().item(), "value/loss": tokens("value_loss").mean().item()}
+        explained = explained_variance(values, returns, torch.ones_like(values, dtype=torch.bool))
+        if not math.isnan(explained):
+            metrics["value/explained_variance"] = explained
     return metrics
 
 

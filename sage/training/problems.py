@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sage.maths.streams import stream_key
 from sage.types import Problem
@@ -27,3 +27,11 @@ def problems_of_step(problems: Sequence[Problem], step: int, count: int, seed: i
     epoch, position = divmod(step, len(problems) // count)
     order = sorted(range(len(problems)), key=lambda i: stream_key(seed, "problems", epoch, problems[i].id))
     return [problems[i] for i in order[position * count : (position + 1) * count]]
+
+
+def refill_problems(
+    problems: Sequence[Problem], used: Collection[str], step: int, attempt: int, count: int, seed: int
+) -> list[Problem]:
+    """Up to ``count`` further problems for a step, none of those in ``used``; again a pure function of its arguments."""
+    fresh = [problem for problem in problems if problem.id not in used]
+    return sorted(fresh, key=lambda problem: stream_key(seed, "refill", step, attempt, problem.id))[:count]

@@ -46,8 +46,9 @@ def sft_key(settings: SftSettings, inputs: Mapping[str, str], *classes: type) ->
         classes: of model and data; the Python files beside each one's module count, so that an edited task or model does
             not find the base of the old one.
     """
-    sources = [Path(inspect.getfile(owner)).parent for owner in (*classes, SftSettings)]
-    code = [file.read_bytes() for folder in sources for file in sorted(folder.glob("*.py"))]
+    folders = [Path(inspect.getfile(owner)).parent for owner in classes]
+    files = [inspect.getfile(owner) for owner in (SftSettings, LearningRate)]
+    code = [Path(f).read_bytes() for f in (*files, *(f for folder in folders for f in sorted(folder.glob("*.py"))))]
     text = json.dumps([asdict(settings), dict(inputs), torch.__version__], sort_keys=True).encode()
     return hashlib.blake2b(b"\0".join([text, *code]), digest_size=10).hexdigest()
 

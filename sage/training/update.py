@@ -60,7 +60,8 @@ def update(learner: Learner, batch: Batch, step: int) -> UpdateResult:
 def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int) -> LossTerms:
     """Add the gradient of one micro-batch's share of the loss.
 
-    The loss of a token is its clipped surrogate plus beta times its divergence from the anchor.
+    The loss of a token is its clipped surrogate plus beta times its divergence from the anchor, plus the critic's loss where
+    there is one.
 
     Args:
         learner: gradients accumulate in its policy.
@@ -69,7 +70,9 @@ def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int
         current: optimiser step, from 0.
     """
     vocabulary = Stat.VOCABULARY in learner.needs
-    policy = learner.policy.token_stats(batch, temperature=learner.temperature, vocabulary=vocabulary)
+    policy = learner.policy.token_stats(
+        batch, temperature=learner.temperature, vocabulary=vocabulary, values=Stat.VALUES in learner.needs
+    )
     reference = batch.reference
     if vocabulary:  # [B, T, V] is held for one micro-batch only
         reference = learner.policy.reference_stats(batch, temperature=learner.temperature, vocabulary=True)
@@ -94,6 +97,11 @@ def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int
         reference_kl = k3(reference.logprobs - policy.logprobs.detach())
     if kl is not None:
         token_loss = token_loss + learner.kl_mode.beta * kl
+    value_loss = None
+    if policy.values is not None and batch.returns is not None and batch.old is not None:
+        assert batch.old.values is not None
+        value_loss = learner.algorithm.value_loss(policy.values, batch.old.values, batch.returns)
+        token_loss = token_loss + value_loss
     loss = learner.algorithm.aggregate(token_loss, batch.mask, counts)
     if not torch.isfinite(loss):
         raise FloatingPointError(f"loss is {loss.item()}")
@@ -108,6 +116,9 @@ def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int
         q=anchor.q,
         kl=None if kl is None else kl.detach(),
         reference_kl=reference_kl,
+        values=None if policy.values is None else policy.values.detach(),
+        returns=batch.returns,
+        value_loss=None if value_loss is None else value_loss.detach(),
     )
 
 

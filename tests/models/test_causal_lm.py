@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from sage.training.packing import pack
-from sage.types import Stat
 from tests.fakes import group, tiny_policy
 
 
@@ -132,7 +131,3 @@ def test_a_saved_adapter_loads_with_peft_bit_by_bit(tmp_path):
 def test_an_unknown_word_is_refused(policy):
     with pytest.raises(Exception, match=r"(?i)unk|missing"):
         policy.encode_prompt("3 7 banana :")
-
-
-def test_stat_names_are_stable():
-    assert {s.value for s in Stat} == {"reference", "vocabulary"}
