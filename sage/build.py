@@ -13,7 +13,7 @@ from rich.console import Console
 from sage.config import ConfigError, RunConfig
 from sage.job import Job, Plugins
 from sage.loggers.base import RunInfo
-from sage.types import Split
+from sage.types import Split, Stat
 
 
 def plugins(cfg: DictConfig) -> Plugins:
@@ -70,6 +70,18 @@ def _impossible(made: Job) -> Iterator[str]:
             f"algorithm.minibatches={minibatches}: expected a divisor of train.problems_per_step * "
             f"train.completions_per_problem = {sequences}: {valid}"
         )
+    if made.parts.algorithm.separate_critic and made.parts.model.lora is not None:
+        yield "algorithm.critic=separate with model.lora holds a second model: type algorithm.critic=trunk"
+    least = made.parts.algorithm.min_completions
+    if train.completions_per_problem < least:
+        yield (
+            f"train.completions_per_problem={train.completions_per_problem}: expected a whole number >= {least} (8 is "
+            "usual): advantages of this algorithm compare the completions of one problem"
+        )
+    if train.target_kl is not None and made.parts.kl_mode.beta == 0:
+        yield f"train.target_kl={train.target_kl}: expected null where kl_mode.beta is 0, as there is nothing to adapt"
+    if train.target_kl is not None and Stat.REFERENCE not in made.parts.kl_mode.needs:
+        yield f"train.target_kl={train.target_kl}: expected null, as this KL mode does not measure KL to the reference"
     available = len(made.problems(Split.TRAIN))
     if train.problems_per_step > available:
         yield (

@@ -51,16 +51,21 @@ class Guide(ABC):
     q_max: float
     """Upper clamp of q, >= q_min."""
 
-    identity: ClassVar[bool] = False
-    """True for the guide that is 1 everywhere."""
-    over_vocabulary: ClassVar[bool] = False
-    """True when :meth:`q_vocabulary` gives q for every token, so that q differs between the tokens of a position."""
-
     def __post_init__(self) -> None:
         if self.q_min <= 0 or self.q_max < self.q_min:
             raise ValueError(
                 f"guide.q_min={self.q_min}, guide.q_max={self.q_max}: expected 0 < q_min <= q_max, e.g. 0.6 and 1.4"
             )
+
+    @property
+    def identity(self) -> bool:
+        """Whether q is 1 everywhere."""
+        return False
+
+    @property
+    def over_vocabulary(self) -> bool:
+        """Whether :meth:`q_vocabulary` gives q for every token, so that q differs between the tokens of a position."""
+        return False
 
     @property
     def needs(self) -> frozenset[Stat]:
@@ -131,8 +136,16 @@ class Algorithm(ABC):
 
     min_completions: ClassVar[int] = 2
     """Completions a problem that the advantages need: a group of one has no spread."""
-    max_refills: int = 0
-    """How often a step draws further problems in place of groups that :meth:`keep` refuses; 0 never."""
+
+    @property
+    def max_refills(self) -> int:
+        """How often a step draws further problems in place of groups that :meth:`keep` refuses; 0 never."""
+        return 0
+
+    @property
+    def separate_critic(self) -> bool:
+        """Whether the critic, where there is one, has a trunk of its own."""
+        return False
 
     @property
     def needs(self) -> frozenset[Stat]:

@@ -15,6 +15,7 @@ from sage.loggers.jsonl import JsonlLogger
 from sage.loggers.multi import MultiLogger
 from sage.loggers.screens import print_plan, print_result
 from sage.summary import curve_metrics, estimated_seconds, run_plan, run_result, title, write_summary
+from sage.training.beta import AdaptiveBeta
 from sage.training.estimate import measure_speed
 from sage.training.learner import Learner
 from sage.training.loop import Training, train
@@ -35,6 +36,8 @@ def run(job: Job) -> Curve:
     speed = measure_speed(job.parts.model.create(), job.parts.rollout, prompt, job.config.train.sampling)
     print_plan(job.console, run_plan(job, estimated_seconds(job, speed, sft_cached=sft is None or sft.exists())))
     policy = job.parts.model.begin_rl(base_folder(job), job.config.seed)
+    if Stat.VALUES in job.parts.algorithm.needs:
+        policy.add_critic(separate=job.parts.algorithm.separate_critic, seed=job.config.seed)
     logger = MultiLogger(JsonlLogger(job.folder / "metrics.jsonl"), job.parts.logger)
     with logger:
         logger.start(job.info)
@@ -142,6 +145,7 @@ def _training(job: Job, policy: Policy, logger: MultiLogger, evaluator: Evaluato
             policy=policy,
             guide=parts.guide,
             kl_mode=parts.kl_mode,
+            beta=AdaptiveBeta(parts.kl_mode.beta, config.train.target_kl),
             algorithm=parts.algorithm,
             optimizer=adamw(policy.trainable_parameters(), optimizer.betas, optimizer.eps, optimizer.weight_decay),
             learning_rate=LearningRate(
@@ -153,7 +157,6 @@ def _training(job: Job, policy: Policy, logger: MultiLogger, evaluator: Evaluato
             num_steps=num_steps,
             max_grad_norm=optimizer.max_grad_norm,
             temperature=sampling.temperature,
-            max_completion_tokens=sampling.max_tokens,
             micro_batch_size=config.train.micro_batch_size,
             seed=config.seed,
         ),

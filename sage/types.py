@@ -173,8 +173,13 @@ class TokenStats:
 
     def detached(self) -> TokenStats:
         """The same numbers without gradient."""
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return TokenStats(**{name: None if value is None else value.detach() for name, value in tensors.items()})
+        full, values = self.vocabulary_logprobs, self.values
+        return TokenStats(
+            logprobs=self.logprobs.detach(),
+            entropy=self.entropy.detach(),
+            vocabulary_logprobs=None if full is None else full.detach(),
+            values=None if values is None else values.detach(),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +203,8 @@ class Batch:
     """``[B]`` int64 stream keys of the guide's noise, one per sequence, derived from (seed, step, row)."""
     group_size: int
     """G."""
+    max_completion_tokens: int
+    """The longest completion that sampling allows."""
     problem_ids: tuple[str, ...] = ()
     """P identifiers, for error messages."""
     old: TokenStats | None = None

@@ -129,9 +129,10 @@ def _fault(path: str, value: Any, expected: Any) -> str | None:
         words = rule.expected
     if value == MISSING:
         return missing(path, words)
-    if dataclasses.is_dataclass(expected) or not fits(expected, value) or (rule is not None and not rule.holds(value)):
+    if dataclasses.is_dataclass(expected) or not fits(expected, value):
         return wrong(path, value, words)
-    return None
+    # Where null is allowed, no range applies to it.
+    return None if rule is None or value is None or rule.holds(value) else wrong(path, value, words)
 
 
 def _impossible(config: RunConfig, plain: Mapping[str, Any]) -> Iterator[str]:

@@ -45,6 +45,8 @@ class TrainConfig:
     """G."""
     micro_batch_size: int
     """Sequences that a forward pass holds."""
+    target_kl: float | None
+    """Adapt the KL mode's beta to hold this KL to the reference, nats a token; ``None`` keeps beta."""
     sampling: Sampling
     optimizer: OptimizerConfig
 
@@ -141,10 +143,9 @@ RULES: dict[str, Rule] = {
     "seed": _whole(0),
     "train.steps": _whole(0),
     "train.problems_per_step": _whole(1),
-    "train.completions_per_problem": _whole(
-        2, ": 2, 3, 4, ... (a group of one has no spread to compare with, so it could teach nothing)"
-    ),
+    "train.completions_per_problem": _whole(1),
     "train.micro_batch_size": _whole(1),
+    "train.target_kl": _POSITIVE,
     "train.sampling.temperature": Rule(
         "a finite number > 0 (greedy decoding cannot explore, and log-probs divide by it)",
         lambda value: 0 < value < math.inf,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from sage.interfaces import Guide
 from sage.types import GuideInputs
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 class NoGuide(Guide):
     """q = 1 everywhere. Strength and bounds do nothing; accepting them lets a sweep set them for every guide."""
 
-    identity: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.q_min <= 1 <= self.q_max:
@@ -25,6 +23,11 @@ class NoGuide(Guide):
                 f"guide.q_min={self.q_min}, guide.q_max={self.q_max}: guide=none is q = 1, "
                 "which needs q_min <= 1 <= q_max, e.g. 0.6 and 1.4"
             )
+
+    @property
+    def identity(self) -> bool:
+        """q is 1 everywhere."""
+        return True
 
     def q(self, inputs: GuideInputs) -> Tensor:
         """``[B, T]`` ones."""

@@ -42,12 +42,12 @@ class ProductGuide(Guide):
 
     # A product is what its factors make it, so these depend on the instance.
     @property
-    def identity(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def identity(self) -> bool:
         """Whether every factor is 1 everywhere."""
         return all(factor.identity for factor in self.factors.values())
 
     @property
-    def over_vocabulary(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def over_vocabulary(self) -> bool:
         """Whether any factor differs between the tokens of a position."""
         return any(factor.over_vocabulary for factor in self.factors.values())
 

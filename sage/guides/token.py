@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from sage.interfaces import Guide
 from sage.maths.schedules import check_cosine_restarts, cosine_restarts
@@ -22,8 +22,6 @@ class TokenGuide(Guide):
     Alpha and sigma follow a cosine schedule with restarts over the optimiser steps of the run. Over the vocabulary, the
     surprisal of every token is placed in the range (ranks, moments) of the sampled response; n belongs to the position.
     """
-
-    over_vocabulary: ClassVar[bool] = True
 
     alpha_max: float
     """Pull towards surprising tokens at the first peak of the schedule."""
@@ -56,6 +54,11 @@ class TokenGuide(Guide):
     def needs(self) -> frozenset[Stat]:
         """The reference where it is the source."""
         return frozenset({Stat.REFERENCE}) if self.source == "ref" else frozenset()
+
+    @property
+    def over_vocabulary(self) -> bool:
+        """Every token has a surprisal."""
+        return True
 
     def q(self, inputs: GuideInputs) -> Tensor:
         """``[B, T]``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from sage.interfaces import Guide
 from sage.maths.surprisal import NORMALISERS
@@ -23,8 +23,6 @@ class VerifiedGuide(Guide):
     Over the vocabulary the verdict is taken as one on the position: all that is known there is that a response through it
     was right, so each token gets the q that it would have had as the sampled one.
     """
-
-    over_vocabulary: ClassVar[bool] = True
 
     alpha: float
     """Rise of q from the least to the most surprising token of a response with reward 1, >= 0."""
@@ -46,6 +44,11 @@ class VerifiedGuide(Guide):
     def needs(self) -> frozenset[Stat]:
         """The reference where it is the source."""
         return frozenset({Stat.REFERENCE}) if self.source == "ref" else frozenset()
+
+    @property
+    def over_vocabulary(self) -> bool:
+        """Every token has a surprisal."""
+        return True
 
     def q(self, inputs: GuideInputs) -> Tensor:
         """``[B, T]``."""

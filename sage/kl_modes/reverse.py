@@ -82,6 +82,11 @@ class ReverseKL(KLMode):
         """Which gradient the run follows."""
         return _REWARD_GRADIENT if self.placement == "reward" else _GRADIENT[self.estimator]
 
+    @property
+    def in_reward(self) -> bool:
+        """Whether the placement is ``reward``."""
+        return self.placement == "reward"
+
     def refusal(self, guide: Guide) -> str | None:
         """A factor that all tokens of a position share cancels in the gradient of the reverse KL at that position."""
         if guide.identity or guide.over_vocabulary or self.placement == "reward" or self.estimator == "k3":

@@ -47,7 +47,7 @@ def leave_one_out(rewards: Tensor, group_size: int) -> Tensor:
     [1.5, -1.5, 0.0, 0.0, 0.0, 0.0]
     """
     centred, count = _centred(rewards, group_size)
-    return (centred * count / (count + 1).clamp(min=1)).reshape(-1)
+    return (centred * count / (count - 1).clamp(min=1)).reshape(-1)
 
 
 def _centred(rewards: Tensor, group_size: int) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ def with_advantages(learner: Learner, batch: Batch, optimizer_step: int) -> Batc
     The old log-probs are skipped when the batch gives one on-policy update and no KL sits in the reward: there they equal
     the policy's own to the last bit.
     """
-    policy, kl_mode = learner.policy, learner.kl_mode
+    policy, kl_mode = learner.policy, learner.current_kl_mode
     reference = _in_micro_batches(learner, batch, policy.reference_stats) if Stat.REFERENCE in learner.needs else None
     old = None
     values = Stat.VALUES in learner.needs

@@ -36,7 +36,8 @@ def collect(
 ) -> Collected:
     """The groups of a step, refused ones replaced while the algorithm's ``max_refills`` allows.
 
-    This is the dynamic sampling of DAPO (Yu et al. 2025, arXiv 2503.14476) with a bound. Refused groups fill the places that are still empty after the last refill, so a batch always has its full size.
+    This is the dynamic sampling of DAPO (Yu et al. 2025, arXiv 2503.14476) with a bound. Refused groups fill the places that
+    are still empty after the last refill, so a batch always has its full size.
 
     Args:
         attempt: draws and grades groups for some problems.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from sage.interfaces import Algorithm, Guide, KLMode, Policy
 from sage.maths.anchor import bounded_q, log_q
+from sage.training.beta import AdaptiveBeta
 from sage.training.optimiser import LearningRate
 from sage.types import Batch, GuideInputs, Stat, TokenStats
 
@@ -31,6 +32,8 @@ class Learner:
     policy: Policy
     guide: Guide
     kl_mode: KLMode
+    """As configured; :attr:`current_kl_mode` has the beta of the moment."""
+    beta: AdaptiveBeta
     algorithm: Algorithm
     optimizer: torch.optim.Optimizer
     learning_rate: LearningRate
@@ -39,7 +42,6 @@ class Learner:
     max_grad_norm: float
     temperature: float
     """Of the rollouts: every log-prob divides the logits by it (K14)."""
-    max_completion_tokens: int
     micro_batch_size: int
     """Sequences a forward pass holds."""
     seed: int
@@ -48,6 +50,11 @@ class Learner:
     def needs(self) -> frozenset[Stat]:
         """The union of what guide, KL mode and algorithm read; nothing else is computed."""
         return self.guide.needs | self.kl_mode.needs | self.algorithm.needs
+
+    @property
+    def current_kl_mode(self) -> KLMode:
+        """The KL mode with the coefficient that holds for this batch."""
+        return replace(self.kl_mode, beta=self.beta.value)
 
     @property
     def updates_per_batch(self) -> int:

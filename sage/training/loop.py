@@ -46,7 +46,12 @@ def train(run: Training) -> None:
         for step in range(run.steps):
             collected = collect_step(run, step, watch)
             with watch("prepare"):
-                batch = pack(collected.groups, device=learner.policy.device, noise_seed=(run.seed, "guide", step))
+                batch = pack(
+                    collected.groups,
+                    device=learner.policy.device,
+                    noise_seed=(run.seed, "guide", step),
+                    max_completion_tokens=run.sampling.max_tokens,
+                )
                 batch = with_advantages(learner, batch, step * learner.updates_per_batch)
             with watch("update"):
                 result = update(learner, batch, step)
@@ -56,6 +61,9 @@ def train(run: Training) -> None:
             samples += len(drawn)
             tokens += sum(len(completion.token_ids) for completion in drawn)
             metrics = rollout_metrics(collected) | update_metrics(result)
+            if "kl/reference" in metrics:
+                metrics["kl/beta"] = learner.beta.value
+                learner.beta.observe(metrics["kl/reference"])
             metrics |= {"progress/samples": samples, "progress/tokens": tokens}
             run.logger.log(step + 1, metrics | watch.lap())
             shown = {"reward": "reward/mean", "KL": "kl/reference", "entropy": "policy/entropy"}

@@ -12,13 +12,18 @@ from sage.types import Batch, Completion, Group, Verdict
 
 
 def pack(
-    groups: Sequence[Group], *, device: torch.device | str = "cpu", noise_seed: tuple[int | str, ...] = ()
+    groups: Sequence[Group],
+    *,
+    device: torch.device | str = "cpu",
+    noise_seed: tuple[int | str, ...] = (),
+    max_completion_tokens: int | None = None,
 ) -> Batch:
     """Pad groups into one batch, row ``p * G + g`` being completion g of group p.
 
     Args:
         groups: all with the same number of completions; verdicts may be missing (then every token counts, reward 0).
         device: where the tensors go.
+        max_completion_tokens: the longest completion that sampling allows; ``None`` takes the longest there is.
         noise_seed: names the stream of the guide's noise, e.g. ``(seed, "guide", step)``.
 
     Returns:
@@ -45,6 +50,7 @@ def pack(
         rewards=torch.tensor(rewards, dtype=torch.float32, device=device),  # a reward may pay whole numbers
         noise_keys=torch.tensor([stream_key(*noise_seed, row) for row in range(len(rows))], device=device),
         group_size=sizes.pop(),
+        max_completion_tokens=max_completion_tokens or longest_response,
         problem_ids=tuple(group.problem.id for group in groups),
     )
 

@@ -148,4 +148,5 @@ def _batch(rows: Sequence[tuple[list[int], list[int]]], device: Any) -> Batch:
         rewards=torch.zeros(len(rows), device=device),
         noise_keys=torch.zeros(len(rows), dtype=torch.long, device=device),
         group_size=1,
+        max_completion_tokens=length,
     )

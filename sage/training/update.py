@@ -44,7 +44,7 @@ def update(learner: Learner, batch: Batch, step: int) -> UpdateResult:
         counts = BatchCounts(
             sequences=len(minibatch),
             tokens=int(minibatch.mask.sum()),
-            max_completion_tokens=learner.max_completion_tokens,
+            max_completion_tokens=batch.max_completion_tokens,
         )
         try:
             for start in range(0, len(minibatch), learner.micro_batch_size):
@@ -81,9 +81,9 @@ def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int
 
     anchor = learner.shaped_anchor(batch, policy, reference, current)
     surrogate = learner.algorithm.surrogate(policy.logprobs, old_logprobs, batch.advantages, batch.mask)
-    token_loss, kl, reference_kl = surrogate.loss, None, None
+    token_loss, kl, reference_kl, kl_mode = surrogate.loss, None, None, learner.current_kl_mode
     if reference is not None:
-        kl = learner.kl_mode.token_loss(
+        kl = kl_mode.token_loss(
             KLInputs(
                 policy=policy,
                 old_logprobs=old_logprobs,
@@ -96,7 +96,7 @@ def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int
         )
         reference_kl = k3(reference.logprobs - policy.logprobs.detach())
     if kl is not None:
-        token_loss = token_loss + learner.kl_mode.beta * kl
+        token_loss = token_loss + kl_mode.beta * kl
     value_loss = None
     if policy.values is not None and batch.returns is not None and batch.old is not None:
         assert batch.old.values is not None

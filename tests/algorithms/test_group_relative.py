@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from sage.algorithms.group_relative import GroupRelative
 from sage.maths.masking import response_mask
-from sage.types import Batch, BatchCounts
+from sage.types import Batch, BatchCounts, Group, Problem, Verdict, VerdictReason
 
 CONF = Path(__file__).parents[2] / "conf" / "algorithm"
 
@@ -23,6 +23,8 @@ def group_relative(**changes: Any) -> GroupRelative:
         "scale_by_std": False,
         "ratio": "token",
         "aggregation": "grpo",
+        "overlong_share": 0.0,
+        "dynamic_sampling": 0,
     }
     return GroupRelative(**(options | changes))
 
@@ -39,6 +41,7 @@ def batch(rewards: list[float], lengths: list[int], group_size: int) -> Batch:
         rewards=torch.tensor(rewards),
         noise_keys=torch.arange(len(rewards)),
         group_size=group_size,
+        max_completion_tokens=max(lengths),
     )
 
 
@@ -106,7 +109,16 @@ def test_on_policy_the_gradient_is_that_of_the_policy_gradient() -> None:
     [
         ("grpo", {"scale_by_std": True}),
         ("bnpo", {"scale_by_std": True, "aggregation": "bnpo"}),
-        ("dapo", {"scale_by_std": True, "aggregation": "dapo", "clip_high": 0.28}),
+        (
+            "dapo",
+            {
+                "scale_by_std": True,
+                "aggregation": "dapo",
+                "clip_high": 0.28,
+                "overlong_share": 0.2,
+                "dynamic_sampling": 3,
+            },
+        ),
         ("dr_grpo", {"aggregation": "dr_grpo"}),
         ("rloo", {"baseline": "leave_one_out", "aggregation": "sum"}),
         ("gspo", {"scale_by_std": True, "ratio": "sequence", "clip_low": 3e-4, "clip_high": 4e-4, "minibatches": 4}),
@@ -171,6 +183,33 @@ def test_on_policy_token_and_sequence_ratios_have_the_same_gradient() -> None:
     torch.testing.assert_close(*gradients)
 
 
+def group(*rewards: float | None) -> Group:
+    verdicts = tuple(Verdict(reward=reward, reason=VerdictReason.WRONG) for reward in rewards)
+    problem = Problem(id="p", prompt="", answer="")
+    return Group(problem=problem, prompt_ids=(1,), completions=(), verdicts=verdicts)
+
+
+def test_dynamic_sampling_keeps_groups_with_spread() -> None:
+    """K01: a group of equal rewards teaches nothing; one that abstains has no reward at all."""
+    dapo = group_relative(dynamic_sampling=3)
+    assert dapo.max_refills == 3
+    assert [dapo.keep(group(*rewards)) for rewards in ((1.0, 0.0), (1.0, 1.0), (1.0, None), (None, None))] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert group_relative().keep(group(1.0, 1.0))
+
+
+def test_overlong_responses_are_paid_less() -> None:
+    """DAPO: the last fifth of 10 tokens, 2, is the slope: 8, 9 and 10 tokens lose 0, 1/2 and 1."""
+    rows = batch([1.0, 1.0, 1.0], [8, 9, 10], 3)
+    advantages = group_relative(overlong_share=0.2).advantages(rows, None)
+    # Rewards 1, 1/2, 0 have the mean 1/2.
+    torch.testing.assert_close(advantages[:, 0], torch.tensor([0.5, 0.0, -0.5]))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -183,6 +222,8 @@ def test_on_policy_token_and_sequence_ratios_have_the_same_gradient() -> None:
         ),
         ({"clip_low": 1.5}, r"algorithm\.clip_low=1\.5: expected a number in \[0, 1\]"),
         ({"clip_high": -0.1}, r"algorithm\.clip_high=-0\.1"),
+        ({"overlong_share": 1.5}, r"algorithm\.overlong_share=1\.5: expected a number in \[0, 1\]"),
+        ({"dynamic_sampling": -1}, r"algorithm\.dynamic_sampling=-1: expected a whole number >= 0"),
         ({"epochs": 0}, r"algorithm\.epochs=0: expected a whole number >= 1"),
     ],
 )

@@ -76,6 +76,8 @@ def evaluate(case: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Surr
         baseline="mean",
         scale_by_std=True,
         ratio="token",
+        overlong_share=0.0,
+        dynamic_sampling=0,
         aggregation=case["loss_type"],
     )
     surrogate = algorithm.surrogate(policy, old, tensor(case["advantages"]).unsqueeze(-1) * mask, mask)

@@ -77,13 +77,6 @@ def test_a_bad_value_is_refused_with_what_was_expected(composed: Composed, overr
     assert expected in fault
 
 
-def test_one_completion_a_problem_is_refused_with_the_allowed_values(composed: Composed) -> None:
-    """K02: the spread of one number is undefined, so the configuration is refused before anything runs."""
-    (fault,) = faults(composed("train.completions_per_problem=1"))
-    assert fault.startswith("train.completions_per_problem=1: expected a whole number >= 2: 2, 3, 4, ...")
-    load(composed("train.completions_per_problem=2"))
-
-
 def test_all_faults_are_listed_at_once(composed: Composed) -> None:
     cfg = composed("+guide.ratoi=0.5", "+train.stesp=3", "eval.n=0", "model.lora=3", "+nothing=1")
     keys = [fault.partition("=")[0] for fault in faults(cfg)]

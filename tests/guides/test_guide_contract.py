@@ -30,7 +30,9 @@ def shaped(guide: Guide, inputs: GuideInputs) -> tuple[Tensor, Tensor]:
 
 
 def changed_stats(stats: TokenStats, change: Callable[[Tensor], Tensor]) -> TokenStats:
-    return TokenStats(**{f.name: change(getattr(stats, f.name)) for f in fields(stats)})
+    tensors = {f.name: getattr(stats, f.name) for f in fields(stats)}
+    changed: dict[str, Any] = {name: None if value is None else change(value) for name, value in tensors.items()}
+    return TokenStats(**changed)
 
 
 every_guide = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -28,16 +28,33 @@ NONE = NoGuide(**BOUNDS)
 
 
 def token(**changes: Any) -> TokenGuide:
-    schedule = {"alpha_max": 0.3, "alpha_min": 0.1, "sigma_max": 0.0, "sigma_min": 0.0, "cycles": 1, "decay": 1.0}
-    return TokenGuide(**(BOUNDS | schedule | {"norm": "rank", "source": "new"} | changes))
+    schedule: dict[str, Any] = {
+        "alpha_max": 0.3,
+        "alpha_min": 0.1,
+        "sigma_max": 0.0,
+        "sigma_min": 0.0,
+        "cycles": 1,
+        "decay": 1.0,
+        "norm": "rank",
+        "source": "new",
+    }
+    return TokenGuide(**(BOUNDS | schedule | changes))
 
 
 def branch(**changes: Any) -> BranchGuide:
-    return BranchGuide(**(BOUNDS | {"ratio": 0.3, "threshold": 1.2, "source": "new"} | changes))
+    options: dict[str, Any] = {"ratio": 0.3, "threshold": 1.2, "source": "new"}
+    return BranchGuide(**(BOUNDS | options | changes))
 
 
 def noise() -> RandomGuide:
-    sizes = {"epsilon_max": 1.0, "epsilon_min": 1.0, "sigma_max": 0.1, "sigma_min": 0.1, "cycles": 1, "decay": 1.0}
+    sizes: dict[str, Any] = {
+        "epsilon_max": 1.0,
+        "epsilon_min": 1.0,
+        "sigma_max": 0.1,
+        "sigma_min": 0.1,
+        "cycles": 1,
+        "decay": 1.0,
+    }
     return RandomGuide(**BOUNDS, **sizes)
 
 

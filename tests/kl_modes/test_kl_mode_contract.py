@@ -43,6 +43,8 @@ def test_a_mode_sits_in_the_loss_or_in_the_reward(file: Path, enumerated: Enumer
         assert out.shape == (3, 1)
     reward = mode.token_reward(enumerated(policy, policy.detach()))
     assert reward is None or not reward.requires_grad
+    # The loop asks in_reward before it scores anything: a mode that says no is never asked for its token reward.
+    assert mode.in_reward == (reward is not None)
 
 
 @every_mode

@@ -48,9 +48,7 @@ def token_fixed_point(w: World, beta: float, solve: Solve) -> Tensor:
     vocabulary = w.reference.shape[1]
     responses = [tuple(row[kept].tolist()) for row, kept in zip(w.tokens, w.mask, strict=True)]
     reward = dict(zip(responses, w.rewards.tolist(), strict=True))
-    state = {
-        response[:t]: int(w.states[r, t]) for r, response in enumerate(responses) for t in range(len(response))
-    }
+    state = {response[:t]: int(w.states[r, t]) for r, response in enumerate(responses) for t in range(len(response))}
     policy = torch.zeros_like(w.reference)
 
     def value(prefix: tuple[int, ...]) -> float:

@@ -91,8 +91,8 @@ def test_the_three_ends_are_different_places(length: int) -> None:
         distances = {name: distance(w, estimator, beta, end) for name, end in ends.items()}
         assert distances[estimator] < CLOSE
         if length > 1:
-            assert min(value for name, value in distances.items() if name != estimator) > 0.04
-    assert total_variation(ends["k3"], ends["reverse_exact"]) > 0.04
+            assert min(value for name, value in distances.items() if name != estimator) > 0.03
+    assert total_variation(ends["k3"], ends["reverse_exact"]) > 0.05
     if length == 1:
         torch.testing.assert_close(ends["k3_ratio"], ends["reverse_exact"])
 

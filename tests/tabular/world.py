@@ -130,6 +130,7 @@ def expected_gradient(w: World, logits: Tensor, kl_mode: KLMode, algorithm: Grou
         rewards=w.rewards[rows],
         noise_keys=rows,
         group_size=2,
+        max_completion_tokens=w.tokens.shape[1],
     )
     advantages = algorithm.advantages(batch, kl_mode.token_reward(inputs))
     loss = algorithm.surrogate(policy.logprobs, inputs.old_logprobs, advantages, inputs.mask).loss
