@@ -8,6 +8,7 @@ check their values in ``__post_init__`` and raise ``ValueError`` naming the opti
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -31,10 +32,13 @@ from sage.types import (
     Surrogate,
     TokenStats,
     Verdict,
+    VerdictReason,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,12 +261,27 @@ class RolloutEngine(Protocol):
         ...
 
 
-class Reward(Protocol):
-    """Judges completions."""
+class Reward(ABC):
+    """Judges completions. An own reward writes :meth:`score`."""
 
+    @abstractmethod
     def score(self, problem: Problem, completion: Completion) -> Verdict:
         """The verdict on one completion. Must return for any text, and must accept the benchmark's own gold."""
-        ...
+
+    def score_all(self, pairs: Sequence[tuple[Problem, Completion]]) -> list[Verdict]:
+        """The verdicts on many, in order; one after the other unless a reward has a faster way.
+
+        A completion on which :meth:`score` raises gets a verdict without a reward: it drops out of the update, its reason is
+        counted in the metrics, and the log names problem, text and error. One bad text must not end a run of days.
+        """
+        return [self._guarded(problem, completion) for problem, completion in pairs]
+
+    def _guarded(self, problem: Problem, completion: Completion) -> Verdict:
+        try:
+            return self.score(problem, completion)
+        except Exception:
+            log.exception("reward failed on problem %s, completion %.500r", problem.id, completion.text)
+            return Verdict(reward=None, reason=VerdictReason.ERROR)
 
 
 class Benchmark(Protocol):

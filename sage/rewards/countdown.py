@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from sage.interfaces import Reward
 from sage.types import Completion, Problem, Verdict, VerdictReason
 
 TOKENS_PER_LINE = 6
@@ -53,7 +54,7 @@ class Term(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountdownReward:
+class CountdownReward(Reward):
     """Pays 1 for a solution, or, as a proxy that can be hacked, for a last line that looks like one.
 
     Reason, ``correct`` and ``solution`` are the gold verifier's whatever is paid; ``parts`` holds what each of the two

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sage.interfaces import Algorithm, Reward, RolloutEngine
 from sage.maths.streams import stream_key
 from sage.training.problems import refill_problems
-from sage.types import Completion, Group, Problem, SampleRequest, Sampling, Verdict, VerdictReason
-
-log = logging.getLogger(__name__)
+from sage.types import Group, Problem, SampleRequest, Sampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +86,5 @@ def rollouts(
 
 def grade(groups: Sequence[Group], reward: Reward) -> list[Group]:
     """Attach a verdict to every completion."""
-    return [replace(g, verdicts=tuple(_verdict(reward, g.problem, c) for c in g.completions)) for g in groups]
-
-
-def _verdict(reward: Reward, problem: Problem, completion: Completion) -> Verdict:
-    try:
-        return reward.score(problem, completion)
-    except Exception:
-        # A reward is the user's code: one bad text must not end a run of days. The completion drops out of the update, the
-        # verdict's reason is counted in the metrics, and the log names problem and text (K39).
-        log.exception("reward failed on problem %s, completion %.500r", problem.id, completion.text)
-        return Verdict(reward=None, reason=VerdictReason.ERROR)
+    verdicts = iter(reward.score_all([(group.problem, c) for group in groups for c in group.completions]))
+    return [replace(group, verdicts=tuple(next(verdicts) for _ in group.completions)) for group in groups]

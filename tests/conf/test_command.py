@@ -106,6 +106,7 @@ def test_options_are_completed_on_tab(run: Run) -> None:
         (["train.completions_per_problem=1"], "expected a whole number >= 2 (8 is usual)"),
         (["train.target_kl=0.01", "guide=none", "kl=none"], "train.target_kl=0.01: expected null"),
         (["guide.q_min=2"], "expected 0 < q_min <= q_max"),
+        # K04: with the valid sizes
         (["algorithm.minibatches=3"], "expected a divisor of train.problems_per_step"),
     ],
 )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sage.evaluation.curves import Curve, make_curve
+from sage.interfaces import Reward
 from sage.maths.streams import stream_key
 from sage.types import (
     Batch,
@@ -94,7 +95,7 @@ def _completion(key: int, sampling: Sampling) -> Completion:
     )
 
 
-class FakeReward:
+class FakeReward(Reward):
     """Right when the text ends in 0 to 3; 9 has no answer and 8 abstains."""
 
     def score(self, problem: Problem, completion: Completion) -> Verdict:

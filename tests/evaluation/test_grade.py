@@ -7,6 +7,7 @@ import pytest
 
 from sage.evaluation.files import read_jsonl
 from sage.evaluation.grade import grade, load_verdicts
+from sage.interfaces import Reward
 from sage.types import Group, Problem, VerdictReason
 
 
@@ -42,7 +43,7 @@ def test_verdicts_of_other_samples_are_refused(
 def test_a_reward_that_raises_costs_one_sample_and_not_the_evaluation(
     drawn_groups: list[Group], reward: Any, progress: Any, tmp_path: Path
 ) -> None:
-    class Fragile:
+    class Fragile(Reward):
         def score(self, problem: Problem, completion: Any) -> Any:
             if problem is drawn_groups[1].problem:
                 raise RuntimeError("cannot parse")

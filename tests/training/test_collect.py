@@ -2,6 +2,7 @@
 
 import logging
 
+from sage.interfaces import Reward
 from sage.maths.streams import stream_key
 from sage.training.collect import collect, grade, rollouts
 from sage.types import Problem, Verdict, VerdictReason
@@ -31,7 +32,7 @@ def test_each_completion_has_a_stream_of_its_own_named_by_problem_and_number():
     assert keys[4] == stream_key(7, "rollout", 0, "b", 1)
 
 
-class RaisesForTheThird:
+class RaisesForTheThird(Reward):
     def __init__(self):
         self.calls = 0
 
