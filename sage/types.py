@@ -15,6 +15,7 @@ log q``). All of them divide the logits by the sampling temperature and are natu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -133,7 +134,7 @@ class Verdict:
     """What a reward says of one completion."""
 
     reward: float | None
-    """``None`` abstains: the completion drops out of the update and of its group's statistics."""
+    """A finite number; ``None`` (or NaN) abstains: the completion drops out of the update and its group's statistics."""
     reason: VerdictReason
     answer: str | None = None
     """The answer as it was read from the text."""
@@ -141,6 +142,14 @@ class Verdict:
     """Canonical form of a correct solution, equal for two solutions that differ in writing only; counts distinct ones."""
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
     """Named parts of the reward, logged one by one."""
+
+    def __post_init__(self) -> None:
+        # A reward is written by users: whole numbers, booleans and numpy's floats become plain floats here, once.
+        if self.reward is not None:
+            reward = float(self.reward)
+            if math.isinf(reward):
+                raise ValueError(f"a reward of {reward}: expected a finite number, or None to abstain")
+            object.__setattr__(self, "reward", None if math.isnan(reward) else reward)
 
     @property
     def correct(self) -> bool:

@@ -47,7 +47,7 @@ def pack(
         response_ids=_pad(responses, longest_response).to(device),
         mask=(mask & ~abstained[:, None]).to(device),
         sampler_logprobs=_pad([c.sampler_logprobs for _, c, _ in rows], longest_response).float().to(device),
-        rewards=torch.tensor(rewards, dtype=torch.float32, device=device),  # a reward may pay whole numbers
+        rewards=torch.tensor(rewards, device=device),
         noise_keys=torch.tensor([stream_key(*noise_seed, row) for row in range(len(rows))], device=device),
         group_size=sizes.pop(),
         max_completion_tokens=max_completion_tokens or longest_response,
