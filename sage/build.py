@@ -26,7 +26,7 @@ def plugins(cfg: DictConfig) -> Plugins:
 
     disable_progress_bar()  # loading and saving would draw over our own bars
     made = {name: instantiate(cfg[name], _convert_="all") for name in Plugins.names()}
-    reason = made["kl_mode"].refusal(made["guide"])
+    reason = made["guide"].refusal(made["kl_mode"]) or made["kl_mode"].refusal(made["guide"])
     if reason is not None:
         raise ConfigError([reason])
     return Plugins(**made)

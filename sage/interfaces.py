@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from sage.types import (
+    BankSettings,
     Batch,
     BatchCounts,
     Completion,
@@ -76,6 +77,15 @@ class Guide(ABC):
         """Statistics that the guide reads beyond the policy's own log-probs and entropy."""
         return frozenset()
 
+    @property
+    def of_responses(self) -> bool:
+        """Whether q is about whole graded responses of the reference (:meth:`q_responses`), which needs a mode with a bank."""
+        return False
+
+    def refusal(self, kl_mode: KLMode) -> str | None:
+        """Why this guide cannot work with ``kl_mode``, and what to type instead; ``None`` if it can."""
+        return None
+
     @abstractmethod
     def q(self, inputs: GuideInputs) -> Tensor:
         """``[B, T]`` the factor of each sampled token, before clamp and mask."""
@@ -83,6 +93,12 @@ class Guide(ABC):
     def q_vocabulary(self, inputs: GuideInputs) -> Tensor:
         """``[B, T, V]`` the factor of every token of the vocabulary; agrees with :meth:`q` on the sampled ones."""
         raise NotImplementedError(f"{type(self).__name__} gives no q over the vocabulary")
+
+    def q_responses(self, group: Group) -> Sequence[float]:
+        """q >= 0 of each response of a problem's bank, up to a common factor; only strength is applied to it."""
+        if self.identity:
+            return [1.0] * len(group.completions)
+        raise NotImplementedError(f"{type(self).__name__} gives no q of whole responses")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +126,15 @@ class KLMode(ABC):
     def in_reward(self) -> bool:
         """Whether the divergence is a token reward (:meth:`token_reward`) rather than a token loss (:meth:`token_loss`)."""
         return False
+
+    @property
+    def bank(self) -> BankSettings | None:
+        """The bank of reference responses that the mode regularises on; ``None`` for a mode of the policy's own tokens."""
+        return None
+
+    def problem_weight(self, pass_rate: float) -> float:
+        """Weight of a problem in the mean over the bank; ``pass_rate`` is the reference's on it."""
+        return 1.0
 
     def refusal(self, guide: Guide) -> str | None:
         """Why this mode cannot work with ``guide``, and what to type instead; ``None`` if it can."""

@@ -15,11 +15,13 @@ from sage.loggers.jsonl import JsonlLogger
 from sage.loggers.multi import MultiLogger
 from sage.loggers.screens import print_plan, print_result
 from sage.summary import curve_metrics, estimated_seconds, run_plan, run_result, title, write_summary
+from sage.training.bank import BankSource, bank_key, cached_bank
 from sage.training.beta import AdaptiveBeta
 from sage.training.estimate import measure_speed
 from sage.training.learner import Learner
 from sage.training.loop import Training, train
 from sage.training.optimiser import LearningRate, adamw
+from sage.training.response_anchor import ResponseAnchor
 from sage.training.sft import SftSettings, cached_sft, sft_key
 from sage.types import Split, Stat
 
@@ -35,7 +37,8 @@ def run(job: Job) -> Curve:
     prompt = job.problems(Split.TRAIN)[0].prompt
     speed = measure_speed(job.parts.model.create(), job.parts.rollout, prompt, job.config.train.sampling)
     print_plan(job.console, run_plan(job, estimated_seconds(job, speed, sft_cached=sft is None or sft.exists())))
-    policy = job.parts.model.begin_rl(base_folder(job), job.config.seed)
+    start_folder = base_folder(job)
+    policy = job.parts.model.begin_rl(start_folder, job.config.seed)
     if Stat.VALUES in job.parts.algorithm.needs:
         policy.add_critic(separate=job.parts.algorithm.separate_critic, seed=job.config.seed)
     logger = MultiLogger(JsonlLogger(job.folder / "metrics.jsonl"), job.parts.logger)
@@ -44,7 +47,10 @@ def run(job: Job) -> Curve:
         evaluator = Evaluator(job, policy, logger)
         base = evaluator.test(0, "base", None)
         evaluator.validate(0)
-        train(_training(job, policy, logger, evaluator))
+        anchor = response_anchor(job, policy, start_folder)
+        if anchor is not None:
+            logger.log(0, anchor.bank.metrics())
+        train(_training(job, policy, anchor, logger, evaluator))
         trained = evaluator.test(job.config.train.steps, "trained", base)
     policy.save(job.folder / "model")
     plot_pass_at_k({"base": base, "trained": trained}, job.folder / "pass_at_k.png", title(job))
@@ -76,6 +82,33 @@ def base_folder(job: Job) -> Path:
 def _sft_settings(job: Job) -> SftSettings:
     sft = job.config.sft
     return SftSettings(seed=sft.seed, steps=sft.steps, batch_size=sft.batch_size, **asdict(sft.optimizer))
+
+
+def response_anchor(job: Job, policy: Policy, base: Path) -> ResponseAnchor | None:
+    """The bank of the base in ``base``, drawn with ``policy`` (which still equals it) or found in the cache, under the guide.
+
+    ``None`` for a KL mode without a bank.
+    """
+    parts, settings = job.parts, job.parts.kl_mode.bank
+    if settings is None:
+        return None
+    source = BankSource(
+        engine=parts.rollout,
+        encode_prompt=policy.encode_prompt,
+        reward=parts.reward,
+        problems=job.problems(Split.TRAIN),
+        sampling=job.config.train.sampling,
+        settings=settings,
+        batch_size=job.config.eval.batch_size,
+    )
+    parts.rollout.load_weights(policy)
+    inputs = {
+        "benchmark": repr(job.plain["benchmark"]),
+        "reward": repr(job.plain["reward"]),
+        "engine": job.plain["rollout"]["_target_"],
+    }
+    folder = job.config.paths.cache / "bank" / bank_key(source, base, inputs)
+    return ResponseAnchor.shape(cached_bank(folder, source, job.progress), parts.guide, parts.kl_mode)
 
 
 class Evaluator:
@@ -136,7 +169,9 @@ class Evaluator:
         return curve
 
 
-def _training(job: Job, policy: Policy, logger: MultiLogger, evaluator: Evaluator) -> Training:
+def _training(
+    job: Job, policy: Policy, anchor: ResponseAnchor | None, logger: MultiLogger, evaluator: Evaluator
+) -> Training:
     config, parts = job.config, job.parts
     optimizer, sampling = config.train.optimizer, config.train.sampling
     num_steps = config.train.steps * parts.algorithm.epochs * parts.algorithm.minibatches
@@ -145,6 +180,7 @@ def _training(job: Job, policy: Policy, logger: MultiLogger, evaluator: Evaluato
             policy=policy,
             guide=parts.guide,
             kl_mode=parts.kl_mode,
+            anchor=anchor,
             beta=AdaptiveBeta(parts.kl_mode.beta, config.train.target_kl),
             algorithm=parts.algorithm,
             optimizer=adamw(policy.trainable_parameters(), optimizer.betas, optimizer.eps, optimizer.weight_decay),

@@ -44,6 +44,19 @@ def run_plan(job: Job, seconds: float) -> RunPlan:
         evaluation=evaluation,
         folder=job.folder,
         seconds=seconds,
+        notes=_notes(job),
+    )
+
+
+def _notes(job: Job) -> tuple[str, ...]:
+    """What a reader must know before comparing this run with another."""
+    bank = job.parts.kl_mode.bank
+    if bank is None:
+        return ()
+    problems = len(job.problems(Split.TRAIN))
+    return (
+        f"bank of {problems:,} problems x {bank.samples:,} samples of the base = {problems * bank.samples:,}, drawn once and "
+        "cached; progress/samples and progress/tokens count them",
     )
 
 
@@ -55,10 +68,14 @@ def estimated_seconds(job: Job, speed: Speed, *, sft_cached: bool) -> float:
     rollout = config.train.problems_per_step * config.train.completions_per_problem
     update = parts.algorithm.epochs * speed.update
     step = rollout * (speed.sample + passes * speed.forward + update)
+    bank = parts.kl_mode.bank
+    if bank is not None:
+        step += config.train.problems_per_step * bank.draws * update
     validations = 0 if not config.eval.every else 1 + config.train.steps // config.eval.every
     evaluated = 2 * len(job.problems(Split.TEST)) * config.eval.n
     evaluated += validations * len(job.problems(Split.VALIDATION)) * config.eval.validation_n
     sft = 0 if sft_cached else config.sft.steps * config.sft.batch_size * speed.update
+    evaluated += 0 if bank is None else len(job.problems(Split.TRAIN)) * bank.samples
     return sft + config.train.steps * step + evaluated * speed.sample
 
 
@@ -136,9 +153,11 @@ def _next_commands(job: Job) -> list[tuple[str, str]]:
     kept = [o for o in job.info.overrides if o.split("=")[0].lstrip("+~") not in {"guide", "guide.strength", "seed"}]
     kept = [o for o in kept if not o.startswith(("guide.", "hydra."))]
     tail = "".join(f" {shlex.quote(o)}" for o in kept)
-    other = "token" if job.choices["guide"] != "token" else "branch"
+    guides = ["random", "branch", "token"] if job.parts.kl_mode.bank is None else ["verdict", "verdict_flat"]
+    other = next(guide for guide in reversed(guides) if guide != job.choices["guide"])
+    every = ",".join(["none", *guides])
     return [
         (f"sage-run guide={other}{tail}", "another guide"),
         (f"sage-run -m guide={other} guide.strength=0,1,2,4{tail}", "how strong it should be"),
-        (f"sage-run -m guide=none,random,token,branch seed=0,1,2{tail}", "all guides, three seeds"),
+        (f"sage-run -m guide={every} seed=0,1,2{tail}", "all guides, three seeds"),
     ]

@@ -156,6 +156,11 @@ class Verdict:
         """Whether the answer is right: what pass@k counts, whatever the reward pays."""
         return self.reason is VerdictReason.CORRECT
 
+    @property
+    def credit(self) -> float:
+        """The reward clipped to [0, 1], 0 where the verdict abstained: what training may take for right."""
+        return 0.0 if self.reward is None else min(1.0, max(0.0, self.reward))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -165,6 +170,14 @@ class Group:
     prompt_ids: tuple[int, ...]
     completions: tuple[Completion, ...]
     verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def solutions(self) -> list[str | None]:
+        """Of each graded completion with credit the verdict's solution, else its text; ``None`` for one without credit."""
+        return [
+            None if v.credit == 0 else c.text if v.solution is None else v.solution
+            for c, v in zip(self.completions, self.verdicts, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +269,18 @@ class BatchCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BankSettings:
+    """A bank of reference responses, drawn and graded once before training."""
+
+    samples: int
+    """Per training problem."""
+    draws: int
+    """Responses drawn from it per problem and step."""
+    seed: int
+    """Of the samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuideInputs:
     """What a guide may look at. Nothing in it carries a gradient."""
 
@@ -334,3 +359,13 @@ class LossTerms:
     """``[B, T]`` what they are fitted to."""
     value_loss: Tensor | None
     """``[B, T]`` with its coefficient."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorTerms:
+    """The bank's part of the loss in one micro-batch, detached, for the metrics."""
+
+    loss: float
+    """This micro-batch's share of the step's loss."""
+    cross_entropy: Tensor
+    """``[N]`` nats per token of each response drawn from the anchor."""

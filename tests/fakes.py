@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -11,6 +12,7 @@ import yaml
 from sage.config import conf_dir
 from sage.models.causal_lm import CausalPolicy
 from sage.models.tiny import TinyModel
+from sage.training.bank import Bank
 from sage.types import Completion, Group, Problem, Sampling, StopReason, Verdict, VerdictReason
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, max_tokens=24)
@@ -89,3 +91,31 @@ def group(name: str, prompt_ids, responses, rewards=None) -> Group:
         completions=tuple(completion(r) for r in responses),
         verdicts=() if rewards is None else tuple(verdict(r) for r in rewards),
     )
+
+
+def bank_group(name: str, prompt_ids, rows) -> Group:
+    """Samples of one problem in a bank; a row is (token ids, reward, solution)."""
+    return Group(
+        problem=Problem(id=name, prompt="", answer=""),
+        prompt_ids=tuple(prompt_ids),
+        completions=tuple(completion(ids, text=" ".join(map(str, ids))) for ids, _, _ in rows),
+        verdicts=tuple(replace(verdict(reward), solution=solution) for _, reward, solution in rows),
+    )
+
+
+def small_bank() -> Bank:
+    """Problems "0", half of whose six samples are right, "1" with one right of four, and "2" with none."""
+    rows = {
+        "0": [
+            ((2, 3), 0, None),
+            ((5, 7, 107), 1, "a"),
+            ((5, 8, 107), 1, "a"),
+            ((2, 3), 0, None),
+            ((9, 107), 1, "b"),
+            ((2, 3), 0, None),
+        ],
+        "1": [((60, 61, 62, 107), 1, "c"), ((1, 107), 0, None), ((2, 107), 0, None), ((3, 107), None, None)],
+        "2": [((4, 107), 0, None), ((5, 107), 0, None)],
+    }
+    prompts = {"0": (3, 7, 106), "1": (1, 2, 3, 4, 106), "2": (8, 106)}
+    return Bank(groups={name: bank_group(name, prompts[name], rows[name]) for name in rows})

@@ -40,6 +40,13 @@ class ProductGuide(Guide):
                 "type +guide@guide.factors.token=token to add conf/guide/token.yaml as a factor"
             )
 
+        whole = [name for name, factor in self.factors.items() if factor.of_responses]
+        if whole:
+            raise ValueError(
+                f"guide.factors.{whole[0]}: expected a guide of tokens, and {type(self.factors[whole[0]]).__name__} weighs "
+                "whole responses of a bank; type guide=verdict (or verdict_flat) with kl=forward_bank to use it alone"
+            )
+
     # A product is what its factors make it, so these depend on the instance.
     @property
     def identity(self) -> bool:

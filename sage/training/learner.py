@@ -10,6 +10,7 @@ from sage.interfaces import Algorithm, Guide, KLMode, Policy
 from sage.maths.anchor import bounded_q, log_q
 from sage.training.beta import AdaptiveBeta
 from sage.training.optimiser import LearningRate
+from sage.training.response_anchor import ResponseAnchor
 from sage.types import Batch, GuideInputs, Stat, TokenStats
 
 
@@ -45,6 +46,12 @@ class Learner:
     micro_batch_size: int
     """Sequences a forward pass holds."""
     seed: int
+    anchor: ResponseAnchor | None = None
+    """The bank's responses, re-weighted by the guide, for a KL mode with a bank; ``None`` for every other."""
+
+    def __post_init__(self) -> None:
+        if (self.anchor is None) != (self.kl_mode.bank is None):
+            raise ValueError(f"{type(self.kl_mode).__name__}: expected a response anchor with a bank, and only then")
 
     @property
     def needs(self) -> frozenset[Stat]:

@@ -41,7 +41,9 @@ class Training:
 def train(run: Training) -> None:
     """Train for ``run.steps`` batches of rollouts; metrics of the n-th batch are logged at step n, counted from 1."""
     learner, watch = run.learner, Stopwatch()
-    samples = tokens = 0
+    bank = None if learner.anchor is None else learner.anchor.bank
+    # A bank is part of the price, even if it was cached.
+    samples, tokens = (0, 0) if bank is None else (bank.samples, bank.tokens)
     with run.progress.stage("train", run.steps, "steps") as bar:
         for step in range(run.steps):
             collected = collect_step(run, step, watch)
@@ -61,8 +63,9 @@ def train(run: Training) -> None:
             samples += len(drawn)
             tokens += sum(len(completion.token_ids) for completion in drawn)
             metrics = rollout_metrics(collected) | update_metrics(result)
-            if "kl/reference" in metrics:
+            if "kl/anchor" in metrics or "kl/reference" in metrics:
                 metrics["kl/beta"] = learner.beta.value
+            if "kl/reference" in metrics:
                 learner.beta.observe(metrics["kl/reference"])
             metrics |= {"progress/samples": samples, "progress/tokens": tokens}
             run.logger.log(step + 1, metrics | watch.lap())

@@ -52,10 +52,17 @@ def update_metrics(result: UpdateResult) -> dict[str, float]:
 
     updates = len(result.grad_norms)
     metrics = {
-        "policy/loss": sum(t.loss for t in terms) / updates,
+        "policy/loss": (sum(t.loss for t in terms) + sum(t.loss for t in result.anchor_terms)) / updates,
         "policy/grad_norm": fmean(result.grad_norms),
         "policy/learning_rate": result.learning_rate,
     }
+    if result.anchor_terms:
+        drawn = torch.cat([t.cross_entropy for t in result.anchor_terms])
+        metrics |= {
+            "kl/anchor": drawn.mean().item(),
+            "bank/loss": sum(t.loss for t in result.anchor_terms) / updates,
+            "bank/draws": len(drawn),
+        }
     if not any(bool(t.mask.any()) for t in terms):
         return metrics  # nothing was trained on: means over no token have no value
     ratio, q = tokens("ratio"), tokens("q")

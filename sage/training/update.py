@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
+from sage.maths.bank import response_cross_entropy
 from sage.maths.kl import k3
 from sage.maths.streams import stream_key
 from sage.training.learner import Learner
 from sage.training.optimiser import optimizer_step
-from sage.types import Batch, BatchCounts, KLInputs, LossTerms, Stat
+from sage.training.response_anchor import AnchorRows
+from sage.types import AnchorTerms, Batch, BatchCounts, KLInputs, LossTerms, Stat
+
+_Rows = TypeVar("_Rows", Batch, AnchorRows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +29,8 @@ class UpdateResult:
     """One per optimiser step, before clipping."""
     learning_rate: float
     """Of the last optimiser step."""
+    anchor_terms: list[AnchorTerms]
+    """One per micro-batch of responses drawn from a bank; empty without one."""
 
 
 def update(learner: Learner, batch: Batch, step: int) -> UpdateResult:
@@ -38,23 +45,25 @@ def update(learner: Learner, batch: Batch, step: int) -> UpdateResult:
         FloatingPointError: if loss or gradient is not finite; names the step and the problems.
     """
     terms: list[LossTerms] = []
+    anchor_terms: list[AnchorTerms] = []
     norms: list[float] = []
     current = step * learner.updates_per_batch
-    for minibatch in _minibatches(learner, batch, step):
+    for minibatch, drawn in zip(_minibatches(learner, batch, step), _anchor_rows(learner, batch, step), strict=True):
         counts = BatchCounts(
             sequences=len(minibatch),
             tokens=int(minibatch.mask.sum()),
             max_completion_tokens=batch.max_completion_tokens,
         )
         try:
-            for start in range(0, len(minibatch), learner.micro_batch_size):
-                micro_batch = minibatch.rows(slice(start, start + learner.micro_batch_size))
-                terms.append(accumulate(learner, micro_batch, counts, current))
+            terms += [accumulate(learner, part, counts, current) for part in _micro_batches(learner, minibatch)]
+            if drawn is not None:
+                anchor_terms += [accumulate_anchor(learner, part) for part in _micro_batches(learner, drawn)]
             norms.append(optimizer_step(learner.optimizer, learner.learning_rate.at(current), learner.max_grad_norm))
         except FloatingPointError as error:
             raise FloatingPointError(f"step {step}: {error}; problems {', '.join(batch.problem_ids)}") from error
         current += 1
-    return UpdateResult(terms=terms, grad_norms=norms, learning_rate=learner.learning_rate.at(current - 1))
+    rate = learner.learning_rate.at(current - 1)
+    return UpdateResult(terms=terms, grad_norms=norms, learning_rate=rate, anchor_terms=anchor_terms)
 
 
 def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int) -> LossTerms:
@@ -122,6 +131,26 @@ def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int
     )
 
 
+def accumulate_anchor(learner: Learner, drawn: AnchorRows) -> AnchorTerms:
+    """Add the gradient of the forward KL to the bank's anchor, as far as these responses carry it.
+
+    Their share of the loss is ``beta * sum_i weight_i * -(1/|y_i|) log pi(y_i)``; it needs no reference.
+    """
+    policy = learner.policy.token_stats(drawn.batch, temperature=learner.temperature)
+    cross_entropy = response_cross_entropy(policy.logprobs, drawn.batch.mask)
+    loss = learner.current_kl_mode.beta * (drawn.weights * cross_entropy).sum()
+    if not torch.isfinite(loss):
+        raise FloatingPointError(f"loss of the bank is {loss.item()}")
+    loss.backward()
+    return AnchorTerms(loss=loss.item(), cross_entropy=cross_entropy.detach())
+
+
+def _micro_batches(learner: Learner, whole: _Rows) -> Iterator[_Rows]:
+    """What a forward pass holds at once."""
+    size = learner.micro_batch_size
+    return (whole.rows(slice(start, start + size)) for start in range(0, len(whole), size))
+
+
 def _minibatches(learner: Learner, batch: Batch, step: int) -> Iterator[Batch]:
     """The mini-batches of every epoch; each epoch cuts a fresh permutation of the sequences."""
     epochs, count = learner.algorithm.epochs, learner.algorithm.minibatches
@@ -131,6 +160,29 @@ def _minibatches(learner: Learner, batch: Batch, step: int) -> Iterator[Batch]:
         yield from [batch] * epochs
         return
     for epoch in range(epochs):
-        order = sorted(range(len(batch)), key=lambda row: stream_key(learner.seed, "minibatch", step, epoch, row))
-        for rows in torch.tensor(order, device=batch.mask.device).chunk(count):
+        for rows in _shuffled(learner, "minibatch", step, epoch, batch).chunk(count):
             yield batch.rows(rows)
+
+
+def _anchor_rows(learner: Learner, batch: Batch, step: int) -> Iterator[AnchorRows | None]:
+    """The bank's responses for every optimiser step: drawn once for the batch, and dealt out to the mini-batches of an epoch.
+
+    A share of 1 / count of the rows weighs count times as much, so that the mean over the ways to deal is the mean over the
+    problems, whatever the number of mini-batches.
+    """
+    epochs, count = learner.algorithm.epochs, learner.algorithm.minibatches
+    drawn = None
+    if learner.anchor is not None:
+        drawn = learner.anchor.draw(batch.problem_ids, step, learner.seed, batch.mask.device)
+    if drawn is None or count == 1:
+        yield from [drawn] * (epochs * count)
+        return
+    for epoch in range(epochs):
+        for rows in _shuffled(learner, "anchor", step, epoch, drawn.batch).tensor_split(count):
+            yield drawn.rows(rows).times(count)
+
+
+def _shuffled(learner: Learner, stream: str, step: int, epoch: int, batch: Batch) -> torch.Tensor:
+    """The rows of a batch in an order of their own for each epoch."""
+    order = sorted(range(len(batch)), key=lambda row: stream_key(learner.seed, stream, step, epoch, row))
+    return torch.tensor(order, device=batch.mask.device)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(sage/[\w/]+\.py):([\w.]+)`", PAGE)))
 EQUATIONS = ("advantages", "aggregate", "anchor", "kl", "logprobs", "pass_at_k", "reward_shaping", "support")
-EQUATIONS = (*EQUATIONS, "surprisal", "surrogate")
+EQUATIONS = (*EQUATIONS, "surprisal", "surrogate", "bank")
 HELPERS = {"pass_at_k.py": {"powers_of_two"}}
 """Public functions that are no equation."""
 

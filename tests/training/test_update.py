@@ -15,9 +15,10 @@ from sage.training.learner import Learner
 from sage.training.metrics import update_metrics
 from sage.training.optimiser import LearningRate, adamw
 from sage.training.packing import pack
-from sage.training.update import accumulate, update
+from sage.training.response_anchor import ResponseAnchor
+from sage.training.update import accumulate, accumulate_anchor, update
 from sage.types import BatchCounts, Stat
-from tests.fakes import group, tiny_policy
+from tests.fakes import group, small_bank, tiny_policy
 
 
 def plugin(name, option, **changes):
@@ -32,9 +33,11 @@ def make_learner(
     policy, *, guide="none", kl_mode="reverse", algorithm="grpo", micro_batch_size=8, rate=1e-2, **changes
 ):
     mode = plugin("kl_mode", kl_mode) if isinstance(kl_mode, str) else kl_mode
+    guide = guide if not isinstance(guide, str) else plugin("guide", guide)
     return Learner(
         policy=policy,
-        guide=guide if not isinstance(guide, str) else plugin("guide", guide),
+        guide=guide,
+        anchor=None if mode.bank is None else ResponseAnchor.shape(small_bank(), guide, mode),
         kl_mode=mode,
         beta=AdaptiveBeta(mode.beta, None),
         algorithm=plugin("algorithm", algorithm, **changes),
@@ -46,6 +49,11 @@ def make_learner(
         micro_batch_size=micro_batch_size,
         seed=0,
     )
+
+
+def refusal(guide, mode):
+    """As the command asks for it."""
+    return guide.refusal(mode) or mode.refusal(guide)
 
 
 def batch_of(step=0, rewards=((1, 0, 0, 1), (0, 1, 0, 0))):
@@ -74,6 +82,9 @@ def gradients(learner, batch):
     loss = 0.0
     for start in range(0, len(batch), learner.micro_batch_size):
         loss += accumulate(learner, batch.rows(slice(start, start + learner.micro_batch_size)), counts, 0).loss
+    drawn = None if learner.anchor is None else learner.anchor.draw(batch.problem_ids, 0, learner.seed, "cpu")
+    for start in range(0, 0 if drawn is None else len(drawn), learner.micro_batch_size):
+        loss += accumulate_anchor(learner, drawn.rows(slice(start, start + learner.micro_batch_size))).loss
     # A critic that the algorithm does not use gets no gradient.
     parameters = [p for p in learner.policy.trainable_parameters() if p.grad is not None]
     result = torch.cat([p.grad.flatten() for p in parameters])
@@ -84,7 +95,8 @@ def gradients(learner, batch):
 
 @pytest.mark.parametrize("algorithm", [a for a in options("algorithm") if a != "bnpo"])
 @pytest.mark.parametrize(
-    ("guide", "kl_mode"), [("token", "reverse"), ("branch", "forward"), ("random", "reverse_exact")]
+    ("guide", "kl_mode"),
+    [("token", "reverse"), ("branch", "forward"), ("random", "reverse_exact"), ("verdict_flat", "forward_bank")],
 )
 def test_the_gradient_does_not_depend_on_the_micro_batches(tmp_path, algorithm, guide, kl_mode):
     """K19: 1x8, 2x4 and 8x1 give one gradient. Guide noise is drawn for the batch, so it takes part."""
@@ -108,8 +120,15 @@ def test_bnpo_is_the_exception_whose_gradient_depends_on_the_cut(tmp_path):
     assert (whole - cut).abs().max() > 1e-3 * whole.abs().max()
 
 
-@pytest.mark.parametrize("kl_mode", [k for k in options("kl_mode") if k != "none"])
-@pytest.mark.parametrize("guide", [g for g in options("guide") if g != "none"])
+@pytest.mark.parametrize(
+    ("guide", "kl_mode"),
+    [
+        (guide, kl_mode)
+        for guide in options("guide")
+        for kl_mode in options("kl_mode")
+        if "none" not in (guide, kl_mode) and (kl_mode == "forward_bank") == guide.startswith("verdict")
+    ],
+)
 def test_strength_zero_gives_the_weights_of_no_guide_bit_for_bit(tmp_path, guide, kl_mode):
     """After 5 steps, noise and all."""
     trained = []
@@ -241,9 +260,9 @@ def test_every_combination_trains_two_finite_steps_or_is_refused_with_a_reason(t
         except InstantiationException as error:
             assert "; type " in str(error.__cause__), "a refusal says what to type instead"  # noqa: PT017
             continue
-        refusal = mode.refusal(plugin("guide", guide))
-        if refusal is not None:
-            assert "type " in refusal
+        reason = refusal(plugin("guide", guide), mode)
+        if reason is not None:
+            assert "type " in reason
             continue
         policy = tiny_policy(tmp_path / str(number))
         policy.add_critic(separate=False, seed=0)
