@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -82,9 +84,33 @@ def _impossible(made: Job) -> Iterator[str]:
         yield f"train.target_kl={train.target_kl}: expected null where kl_mode.beta is 0, as there is nothing to adapt"
     if train.target_kl is not None and Stat.REFERENCE not in made.parts.kl_mode.needs:
         yield f"train.target_kl={train.target_kl}: expected null, as this KL mode does not measure KL to the reference"
+    yield from _bad_problems(made)
+    cache = made.config.paths.cache
+    if made.config.sft.enabled and not _writable(cache):
+        yield f"paths.cache={cache}: expected a folder that can be written; type paths.cache=... or set SAGE_CACHE"
     available = len(made.problems(Split.TRAIN))
     if train.problems_per_step > available:
         yield (
             f"train.problems_per_step={train.problems_per_step}: expected at most {available}, the training problems "
             f"of {made.parts.benchmark.name}"
         )
+
+
+def _bad_problems(made: Job) -> Iterator[str]:
+    """Splits that are empty, and problems that cannot be told apart."""
+    benchmark = made.parts.benchmark
+    wanted = [Split.TRAIN, Split.TEST, *([Split.VALIDATION] if made.config.eval.every else [])]
+    ids = Counter(problem.id for split in wanted for problem in made.problems(split))
+    for split in wanted:
+        if not made.problems(split):
+            hint = " (or eval.every=0, which skips validation)" if split is Split.VALIDATION else ""
+            yield f"benchmark {benchmark.name}: its split {split} has no problem; expected at least one{hint}"
+    twice = [name for name, count in ids.items() if count > 1]
+    if twice:
+        yield f"benchmark {benchmark.name}: {len(twice)} problem ids stand for several problems, e.g. {twice[0]!r}"
+
+
+def _writable(folder: Path) -> bool:
+    """Whether files can be made in a folder, or the folder in the nearest one above it that exists."""
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK)

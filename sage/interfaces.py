@@ -9,6 +9,7 @@ check their values in ``__post_init__`` and raise ``ValueError`` naming the opti
 from __future__ import annotations
 
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -57,6 +58,8 @@ class Guide(ABC):
     """Upper clamp of q, >= q_min."""
 
     def __post_init__(self) -> None:
+        if not math.isfinite(self.strength):
+            raise ValueError(f"guide.strength={self.strength}: expected a finite number, e.g. 1.0")
         if self.q_min <= 0 or self.q_max < self.q_min:
             raise ValueError(
                 f"guide.q_min={self.q_min}, guide.q_max={self.q_max}: expected 0 < q_min <= q_max, e.g. 0.6 and 1.4"
@@ -109,7 +112,7 @@ class KLMode(ABC):
     """Coefficient, >= 0."""
 
     def __post_init__(self) -> None:
-        if self.beta < 0:
+        if not 0 <= self.beta < math.inf:
             raise ValueError(f"kl_mode.beta={self.beta}: expected a number >= 0, e.g. 0.05")
 
     @property
@@ -303,10 +306,13 @@ class Reward(ABC):
 
     def _guarded(self, problem: Problem, completion: Completion) -> Verdict:
         try:
-            return self.score(problem, completion)
+            verdict = self.score(problem, completion)
         except Exception:
             log.exception("reward failed on problem %s, completion %.500r", problem.id, completion.text)
             return Verdict(reward=None, reason=VerdictReason.ERROR)
+        if not isinstance(verdict, Verdict):  # pyright: ignore[reportUnnecessaryIsInstance]  # a user's reward
+            raise TypeError(f"{type(self).__name__}.score gave {type(verdict).__name__}: expected a sage.types.Verdict")
+        return verdict
 
 
 class Benchmark(Protocol):

@@ -6,15 +6,16 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from sage.config import ConfigError
 from sage.evaluation.curves import Curve
 from sage.evaluation.evaluate import EvaluationSettings, evaluate
 from sage.evaluation.figure import plot_pass_at_k
 from sage.interfaces import Policy
 from sage.job import Job
-from sage.loggers.jsonl import JsonlLogger
+from sage.loggers.jsonl import JsonlLogger, read_metrics
 from sage.loggers.multi import MultiLogger
 from sage.loggers.screens import print_plan, print_result
-from sage.summary import curve_metrics, estimated_seconds, run_plan, run_result, title, write_summary
+from sage.summary import curve_metrics, estimated_seconds, figure_title, run_plan, run_result, write_summary
 from sage.training.bank import BankSource, bank_key, cached_bank
 from sage.training.beta import AdaptiveBeta
 from sage.training.estimate import measure_speed
@@ -22,8 +23,8 @@ from sage.training.learner import Learner
 from sage.training.loop import Training, train
 from sage.training.optimiser import LearningRate, adamw
 from sage.training.response_anchor import ResponseAnchor
-from sage.training.sft import SftSettings, cached_sft, sft_key
-from sage.types import Split, Stat
+from sage.training.sft import SftSettings, cached_sft, check_finite, sft_key
+from sage.types import Split, Stat, VerdictReason
 
 
 def run(job: Job) -> Curve:
@@ -35,28 +36,65 @@ def run(job: Job) -> Curve:
     start = time.monotonic()
     sft = sft_folder(job)
     prompt = job.problems(Split.TRAIN)[0].prompt
-    speed = measure_speed(job.parts.model.create(), job.parts.rollout, prompt, job.config.train.sampling)
+    rows = min(128, job.config.train.micro_batch_size)
+    speed = measure_speed(job.parts.model.create(), job.parts.rollout, prompt, job.config.train.sampling, rows)
     print_plan(job.console, run_plan(job, estimated_seconds(job, speed, sft_cached=sft is None or sft.exists())))
-    start_folder = base_folder(job)
-    policy = job.parts.model.begin_rl(start_folder, job.config.seed)
-    if Stat.VALUES in job.parts.algorithm.needs:
-        policy.add_critic(separate=job.parts.algorithm.separate_critic, seed=job.config.seed)
+    if sft is not None and sft.exists():
+        job.console.print(f"[green]✓[/green] sft          cached in {sft}", soft_wrap=True)
     logger = MultiLogger(JsonlLogger(job.folder / "metrics.jsonl"), job.parts.logger)
     with logger:
-        logger.start(job.info)
+        _start(logger, job)
+        start_folder = base_folder(job)
+        policy = _begin_rl(job, start_folder)
         evaluator = Evaluator(job, policy, logger)
         base = evaluator.test(0, "base", None)
+        _refuse_broken_reward(base)
         evaluator.validate(0)
         anchor = response_anchor(job, policy, start_folder)
         if anchor is not None:
             logger.log(0, anchor.bank.metrics())
         train(_training(job, policy, anchor, logger, evaluator))
+        check_finite(policy, "train")
         trained = evaluator.test(job.config.train.steps, "trained", base)
     policy.save(job.folder / "model")
-    plot_pass_at_k({"base": base, "trained": trained}, job.folder / "pass_at_k.png", title(job))
+    plot_pass_at_k({"base": base, "trained": trained}, job.folder / "pass_at_k.png", figure_title(job))
     write_summary(job.folder / "curve.json", base, trained)
-    print_result(job.console, run_result(job, base, trained, time.monotonic() - start))
+    metrics = read_metrics(job.folder / "metrics.jsonl")
+    print_result(job.console, run_result(job, base, trained, metrics, time.monotonic() - start))
     return trained
+
+
+def _start(logger: MultiLogger, job: Job) -> None:
+    try:
+        logger.start(job.info)
+    except RuntimeError as error:  # it says what to type instead
+        raise ConfigError([str(error)]) from error
+
+
+def _begin_rl(job: Job, folder: Path) -> Policy:
+    try:
+        policy = job.parts.model.begin_rl(folder, job.config.seed)
+    except Exception as error:
+        # Written whole or not at all, so somebody or something else damaged it; every later run would fail the same way.
+        raise ConfigError(
+            [
+                f"the base in {folder} cannot be loaded ({type(error).__name__}: {error}): if its files are damaged, remove "
+                "the folder and run again, which trains it anew"
+            ]
+        ) from error
+    if Stat.VALUES in job.parts.algorithm.needs:
+        policy.add_critic(separate=job.parts.algorithm.separate_critic, seed=job.config.seed)
+    return policy
+
+
+def _refuse_broken_reward(base: Curve) -> None:
+    if base.reason_shares.get(VerdictReason.ERROR, 0) == 1:
+        raise ConfigError(
+            [
+                "the reward failed on every completion of the base, so there is nothing to learn from: run.log in the run's "
+                "folder has the errors"
+            ]
+        )
 
 
 def sft_folder(job: Job) -> Path | None:
@@ -157,7 +195,7 @@ class Evaluator:
             ),
             folder=job.folder / "evaluation" / name,
             progress=job.progress,
-            title=split if split is Split.VALIDATION else name,
+            title=f"validation {step}" if split is Split.VALIDATION else name,
             base=base,
             reference_available=True,
         )

@@ -106,6 +106,8 @@ class _YamlDumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    if any(mark in text for mark in "\x85\u2028\u2029"):  # YAML's own line breaks: only double quotes keep them
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
     try:
         float(text)
     except ValueError:

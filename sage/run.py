@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,17 +37,24 @@ def _job(cfg: DictConfig) -> float | None:
             if single:
                 raise
             text = f"{type(error).__name__}: {error}; traceback in {settings.runtime.output_dir}/run.log"
-        elif single:
-            _remove_unused(Path(settings.runtime.output_dir))
+        elif not single:
+            log.error("%s", text)
+        else:
+            chosen = any(o.startswith(("hydra.run.dir", "hydra.sweep")) for o in settings.overrides.hydra)
+            _remove_unused(Path(settings.runtime.output_dir), chosen)
         print(f"sage: {name}{text}", file=sys.stderr)
         _failed.append(name)
         return None
 
 
-def _remove_unused(folder: Path) -> None:
-    """Hydra makes the folder before the job starts; one that holds no run of ours is in the way."""
-    if not (folder / record.MARKER).exists() and {p.name for p in folder.iterdir()} <= {".hydra", "run.log"}:
-        shutil.rmtree(folder)
+def _remove_unused(folder: Path, chosen: bool) -> None:
+    """Hydra makes the folder before the job starts. Ours is removed while it is empty; one the user ``chosen`` is not."""
+    if chosen:
+        return
+    for path in (folder, folder.parent):
+        if any(path.iterdir()):
+            return
+        path.rmdir()
 
 
 def _run(cfg: DictConfig) -> float:
@@ -60,6 +67,7 @@ def _run(cfg: DictConfig) -> float:
     use_plugin_folders()
     config = load(cfg)  # refuses what cannot work before torch is imported
 
+    console.print("[dim]loading torch and transformers[/dim]")
     from sage import build, pipeline
     from sage.loggers.base import RunInfo
 
@@ -88,8 +96,14 @@ def _run(cfg: DictConfig) -> float:
 
 def main() -> None:
     """The ``sage-run`` command."""
-    with readable_errors():
-        _job()
+    # What clusters and containers send first: end like an error, so that run.json and the tracker are closed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with readable_errors():
+            _job()
+    except KeyboardInterrupt:
+        print("sage: interrupted; what was written so far stays in the run's folder", file=sys.stderr)
+        sys.exit(130)
     if _failed:
         if len(_failed) > 1:
             print(f"sage: {len(_failed)} jobs failed", file=sys.stderr)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Mapping
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from sage.evaluation.curves import Curve, curve_row
 from sage.evaluation.files import write_json
+from sage.interfaces import Guide
 from sage.job import Job
 from sage.loggers.screens import CurveRow, RunPlan, RunResult, Support
 from sage.training.estimate import Speed
-from sage.types import Split, Stat
+from sage.types import GuideInputs, Split, Stat, VerdictReason
 
 _SHOWN_KS = (1, 4, 16, 64, 256)
 
@@ -21,26 +27,37 @@ def title(job: Job) -> str:
     return f"{job.parts.benchmark.name}, {len(job.problems(Split.TEST))} test problems × {job.config.eval.n} samples"
 
 
+def figure_title(job: Job) -> str:
+    """What sets the run apart, so that two figures can be told apart."""
+    chosen = " ".join(f"{group}={job.choices[group]}" for group in ("guide", "kl_mode", "algorithm"))
+    return f"{job.choices['model']} on {job.parts.benchmark.name}: {chosen} seed={job.config.seed}"
+
+
 def run_plan(job: Job, seconds: float) -> RunPlan:
     """The first panel."""
     config, parts = job.config, job.parts
     guide = job.choices["guide"]
     kl_mode = job.choices["kl_mode"]
+    epochs, minibatches = parts.algorithm.epochs, parts.algorithm.minibatches
     adapter = getattr(parts.model.lora, "rank", None)
     evaluation = f"{len(job.problems(Split.TEST))} test problems × {config.eval.n} samples, before and after"
-    if config.eval.every:
+    if 0 < config.eval.every <= config.train.steps:
         evaluation += f"; validation every {config.eval.every} steps"
+    updates = "" if epochs * minibatches == 1 else f" ({epochs} epochs of {minibatches} mini-batches)"
+    beta = f"beta {parts.kl_mode.beta:g}" + (
+        "" if config.train.target_kl is None else f" at first, to hold {config.train.target_kl:g}"
+    )
     return RunPlan(
         guide=guide if parts.guide.identity else f"{guide}, strength {parts.guide.strength:g}",
-        kl_mode=kl_mode if parts.kl_mode.beta == 0 else f"{kl_mode}, beta {parts.kl_mode.beta:g}",
+        kl_mode=kl_mode if parts.kl_mode.beta == 0 else f"{kl_mode}, {beta}",
         gradient=parts.kl_mode.gradient,
-        algorithm=job.choices["algorithm"],
+        algorithm=job.choices["algorithm"] + updates,
         model=job.choices["model"] + ("" if adapter is None else f" (LoRA, rank {adapter})"),
-        benchmark=parts.benchmark.name,
+        benchmark=f"{parts.benchmark.name} (reward {job.choices['reward']})",
         steps=config.train.steps,
         problems_per_step=config.train.problems_per_step,
         completions_per_problem=config.train.completions_per_problem,
-        on_policy=parts.algorithm.epochs * parts.algorithm.minibatches == 1,
+        on_policy=epochs * minibatches == 1,
         evaluation=evaluation,
         folder=job.folder,
         seconds=seconds,
@@ -63,8 +80,10 @@ def _notes(job: Job) -> tuple[str, ...]:
 def estimated_seconds(job: Job, speed: Speed, *, sft_cached: bool) -> float:
     """How long the run should take: its sequences, each at its measured price, if all were of full length."""
     config, parts = job.config, job.parts
-    needs = parts.kl_mode.needs | parts.guide.needs
-    passes = (Stat.REFERENCE in needs) + (parts.kl_mode.in_reward or parts.algorithm.minibatches > 1)
+    needs = parts.kl_mode.needs | parts.guide.needs | parts.algorithm.needs
+    updates = parts.algorithm.epochs * parts.algorithm.minibatches
+    scores_old = parts.kl_mode.in_reward or updates > 1 or Stat.VALUES in needs
+    passes = (Stat.REFERENCE in needs) + scores_old
     rollout = config.train.problems_per_step * config.train.completions_per_problem
     update = parts.algorithm.epochs * speed.update
     step = rollout * (speed.sample + passes * speed.forward + update)
@@ -104,8 +123,10 @@ def write_summary(path: Path, base: Curve, trained: Curve) -> None:
     write_json(path, {"base": curve_row(base), "trained": curve_row(trained)})
 
 
-def run_result(job: Job, base: Curve, trained: Curve, seconds: float) -> RunResult:
-    """The closing screen."""
+def run_result(
+    job: Job, base: Curve, trained: Curve, metrics: Sequence[Mapping[str, Any]], seconds: float
+) -> RunResult:
+    """The closing screen; ``metrics`` are those of the steps."""
     comparison = trained.comparison
     assert comparison is not None
     ks = [k for k in trained.ks if k in _SHOWN_KS or k == trained.ks[-1]]
@@ -136,6 +157,7 @@ def run_result(job: Job, base: Curve, trained: Curve, seconds: float) -> RunResu
         files=_FILES,
         commands=_next_commands(job),
         seconds=seconds,
+        notes=_findings(job, base, trained, metrics),
     )
 
 
@@ -148,16 +170,74 @@ _FILES: Mapping[str, str] = {
 }
 
 
+_HARDLY = 0.02
+
+
+def _findings(job: Job, base: Curve, trained: Curve, metrics: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What a reader of the result must know: rewards that failed, and a guide that left nearly every token alone."""
+    notes: list[str] = []
+    failed = max(curve.reason_shares.get(VerdictReason.ERROR, 0.0) for curve in (base, trained))
+    if failed:
+        notes.append(
+            f"the reward failed on up to {failed:.1%} of an evaluation's completions, which count as wrong: see run.log"
+        )
+    changed = [row["guide/q_changed_share"] for row in metrics if "guide/q_changed_share" in row]
+    acts = job.parts.guide.identity or job.parts.guide.of_responses or not changed or fmean(changed) >= _HARDLY
+    if not acts:
+        notes.append(
+            f"guide={job.choices['guide']} changed q on {fmean(changed):.1%} of the tokens only, so this run hardly differs from "
+            "guide=none; experiment=testbed_branch has a branch guide scaled to the tiny model"
+        )
+    return tuple(notes)
+
+
 def _next_commands(job: Job) -> list[tuple[str, str]]:
-    """Three things to try: another guide, a stronger one, a sweep; with what the user had set kept."""
-    kept = [o for o in job.info.overrides if o.split("=")[0].lstrip("+~") not in {"guide", "guide.strength", "seed"}]
-    kept = [o for o in kept if not o.startswith(("guide.", "hydra."))]
-    tail = "".join(f" {shlex.quote(o)}" for o in kept)
-    guides = ["random", "branch", "token"] if job.parts.kl_mode.bank is None else ["verdict", "verdict_flat"]
-    other = next(guide for guide in reversed(guides) if guide != job.choices["guide"])
-    every = ",".join(["none", *guides])
-    return [
-        (f"sage-run guide={other}{tail}", "another guide"),
-        (f"sage-run -m guide={other} guide.strength=0,1,2,4{tail}", "how strong it should be"),
-        (f"sage-run -m guide={every} seed=0,1,2{tail}", "all guides, three seeds"),
-    ]
+    """Three things to try, with what the user had set kept: strength, another guide where that can work, seeds."""
+    typed = [o for o in job.info.overrides if not o.startswith("hydra.")]
+    folder = [a for a in sys.argv[1:] if a.startswith("--config-dir=")]
+    if "--config-dir" in sys.argv[1:-1]:
+        folder = ["--config-dir", sys.argv[sys.argv.index("--config-dir") + 1]]
+    typed = [*folder, *typed]
+    without_seed = [o for o in typed if not o.startswith("seed=")]
+    without_guide = [o for o in without_seed if _group(o) not in {"guide", "experiment"}]
+    kl_mode, guide = job.parts.kl_mode, job.parts.guide
+    commands: list[tuple[str, str]] = []
+    if not guide.identity:
+        others = [o for o in without_seed if not o.startswith("guide.strength=")]
+        commands.append((_command("-m", *others, "guide.strength=0,0.5,1,2"), "how strong the guide should be"))
+    if kl_mode.bank is not None:
+        commands.append((_command("-m", *without_guide, "guide=none,verdict,verdict_flat"), "the other guides"))
+    elif kl_mode.refusal(_PROBE) is None:
+        other = "token" if job.choices["guide"] != "token" else "branch"
+        commands.append((_command(*without_guide, f"guide={other}"), "another guide"))
+    else:
+        free = [o for o in without_guide if not o.startswith(("kl=", "kl_mode"))]
+        commands.append((_command(*free, "guide=token", "kl=reverse"), "an anchor that a guide shapes"))
+    commands.append((_command("-m", *without_seed, "seed=0,1,2"), "three seeds"))
+    if len(commands) < 3:
+        free = [o for o in without_seed if not o.startswith("algorithm")]
+        commands.insert(0, (_command("-m", *free, "algorithm=grpo,dr_grpo,rloo"), "other policy objectives"))
+    return commands
+
+
+def _group(override: str) -> str:
+    """The configuration group that an override touches, e.g. ``guide`` of ``+guide@guide.factors.noise=random``."""
+    return override.lstrip("+~").split("=")[0].split("@")[0].split(".")[0]
+
+
+def _command(*arguments: str) -> str:
+    """A line to paste: ``sage-run`` as it can be found from here."""
+    program = "sage-run"
+    if shutil.which(program) is None and Path(sys.argv[0]).name == program:
+        program = os.path.relpath(sys.argv[0])
+    return " ".join([program, *map(shlex.quote, arguments)])
+
+
+class _AnyGuide(Guide):
+    """Asks a KL mode whether it can work with a guide of tokens that is constant over the vocabulary."""
+
+    def q(self, inputs: GuideInputs) -> Any:
+        raise NotImplementedError
+
+
+_PROBE = _AnyGuide(strength=1.0, q_min=1.0, q_max=1.0)

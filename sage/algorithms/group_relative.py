@@ -20,7 +20,7 @@ class GroupRelative(Clipped):
     baseline: str
     """``mean`` of the group's returns, or ``leave_one_out``: the mean of the others, which leaves the gradient unbiased."""
     scale_by_std: bool
-    """Divide by the standard deviation of the group's returns."""
+    """Divide by the standard deviation of the group's verdict rewards; a KL in the reward is never divided."""
     dynamic_sampling: int
     """How often a step draws further problems in place of groups without spread (DAPO); 0 never."""
 
@@ -49,9 +49,14 @@ class GroupRelative(Clipped):
 
     def advantages(self, batch: Batch, token_rewards: Tensor | None) -> Tensor:
         """``[B, T]``: the response's advantage on its trained tokens, 0 elsewhere."""
-        returns = self.sequence_returns(batch, token_rewards)
+        rewards = self.shaped_rewards(batch)
         if self.baseline == "leave_one_out":
-            relative = leave_one_out(returns, batch.group_size)
+            relative = leave_one_out(self.sequence_returns(batch, token_rewards), batch.group_size)
         else:
-            relative = group_relative(returns, batch.group_size, scale_by_std=self.scale_by_std)
+            relative = group_relative(rewards, batch.group_size, scale_by_std=self.scale_by_std)
+            if token_rewards is not None:
+                # A KL in the reward is centred and not scaled: divided by the deviation of a group whose verdicts agree,
+                # it would have unit size whatever beta is.
+                penalty = self.sequence_returns(batch, token_rewards) - rewards
+                relative = relative + group_relative(penalty, batch.group_size, scale_by_std=False)
         return relative.unsqueeze(-1) * batch.mask

@@ -105,6 +105,11 @@ def readable_errors() -> Generator[None, None, None]:
             raise
         print(f"sage: {text}", file=sys.stderr)
         raise SystemExit(1) from error
+    except OSError as error:  # an output folder that cannot be made
+        if error.filename is None:
+            raise
+        print(f"sage: {error.filename}: {error.strerror}", file=sys.stderr)
+        raise SystemExit(1) from error
     finally:
         os.environ.pop("HYDRA_FULL_ERROR", None)
 
@@ -125,12 +130,27 @@ def explain(error: Exception) -> str | None:
         return unresolved(error)
     if isinstance(error, InstantiationException):
         # A plug-in's ValueError names the option, the value and what is allowed; anything else is a bug in it.
-        return str(cause) if type(cause) in (ValueError, ConfigError) else None
+        if type(cause) in (ValueError, ConfigError):
+            return str(cause)
+        return _broken_plugin(error) if isinstance(_first(error), ImportError | AttributeError) else None
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
         return _unknown_override(cause)
     if isinstance(error, CompactHydraException):
         return _with_nearest_option(str(error)) + (f"\n{cause}" if cause is not None else "")
     return None
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error that started it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _broken_plugin(error: BaseException) -> str:
+    """A plug-in whose module does not import or lacks its class."""
+    first = _first(error)
+    return f"a plug-in cannot be built: {type(first).__name__}: {first}"
 
 
 def _unknown_override(cause: Any) -> str:
@@ -145,10 +165,11 @@ def _unknown_override(cause: Any) -> str:
 
 
 def _with_nearest_option(text: str) -> str:
-    """Add the nearest name to Hydra's list of a group's options."""
-    lines = text.splitlines()
+    """Hydra's list of a group's options, with the nearest name first and without its search path."""
+    lines = text.split("Config search path:")[0].splitlines()
     asked = next((line.split("'")[-2] for line in lines if "Could not find '" in line), "")
     group, _, name = asked.rpartition("/")
     options = [line.strip() for line in lines if line.startswith("\t")]
     nearest = get_close_matches(name, options, n=1)
-    return f"{text.rstrip()}\nDid you mean {group}={nearest[0]}?" if nearest and group else text
+    hint = [f"{group}={name}: no such option; did you mean {group}={nearest[0]}?"] if nearest and group else []
+    return "\n".join([*hint, *lines]).rstrip()

@@ -163,7 +163,7 @@ RULES: dict[str, Rule] = {
     "eval.sampling.temperature": Rule("a finite number >= 0 (0 is greedy)", lambda value: 0 <= value < math.inf),
     **_under("eval.sampling", _SAMPLING),
     "sft.seed": _whole(0),
-    "sft.steps": _whole(0),
+    "sft.steps": _whole(1, " (sft.enabled=false skips the stage)"),
     "sft.batch_size": _whole(1),
     **_under("sft.optimizer", _OPTIMIZER),
     "paths.outputs": Rule("a folder", lambda value: str(value) != ""),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sage.evaluation.compare import compare
 from sage.evaluation.curves import Curve, make_curve, save_curve
+from sage.evaluation.files import write_jsonl
 from sage.evaluation.grade import grade
 from sage.evaluation.sample import draw
 from sage.evaluation.stats import completion_stats
-from sage.interfaces import Policy, Progress, Reward, RolloutEngine
+from sage.interfaces import Policy, Progress, ProgressBar, Reward, RolloutEngine
 from sage.types import Problem, Sampling, Split
 
 
@@ -51,7 +53,7 @@ def evaluate(
 ) -> Curve:
     """Judge a policy on one split by n samples a problem.
 
-    Writes ``samples.jsonl``, ``verdicts.jsonl`` and ``curve.json`` into ``folder``.
+    Writes ``problems.jsonl``, ``samples.jsonl``, ``verdicts.jsonl`` and ``curve.json`` into ``folder``.
 
     Args:
         policy: the model; its weights are loaded into the engine first.
@@ -70,9 +72,66 @@ def evaluate(
         base: curve of the base model on the same problems with the same n; the result then has a comparison.
         reference_available: whether the KL to the policy's reference can be computed.
     """
+    with progress.stage(title, len(problems) * n, "completions") as bar:
+        curve = _evaluate(
+            policy=policy,
+            engine=engine,
+            reward=reward,
+            problems=problems,
+            split=split,
+            benchmark_name=benchmark_name,
+            sampling=sampling,
+            n=n,
+            seed=seed,
+            settings=settings,
+            folder=folder,
+            progress=_Sampling(bar),
+            title=title,
+            base=base,
+            reference_available=reference_available,
+        )
+        bar.update(0, **{f"pass@{k}": curve.pass_at_k[k].value for k in (1, curve.ks[-1])})
+    return curve
+
+
+class _Sampling:
+    """Sampling moves the bar of the whole evaluation; grading and statistics take a moment after it."""
+
+    def __init__(self, bar: ProgressBar) -> None:
+        self._bar = bar
+
+    @contextmanager
+    def stage(self, name: str, total: int, unit: str) -> Iterator[ProgressBar]:
+        yield self._bar if name.endswith(": sample") else _NoBar()
+
+
+class _NoBar:
+    def update(self, advance: int = 1, **shown: float) -> None:
+        """Nothing to draw."""
+
+
+def _evaluate(
+    *,
+    policy: Policy,
+    engine: RolloutEngine,
+    reward: Reward,
+    problems: Sequence[Problem],
+    split: Split,
+    benchmark_name: str,
+    sampling: Sampling,
+    n: int,
+    seed: int,
+    settings: EvaluationSettings,
+    folder: Path,
+    progress: Progress,
+    title: str,
+    base: Curve | None,
+    reference_available: bool,
+) -> Curve:
     if not problems:
         raise ValueError(f"{benchmark_name} has no problem in split {split}: nothing to evaluate")
     engine.load_weights(policy)
+    write_jsonl(folder / "problems.jsonl", ({"id": p.id, "prompt": p.prompt, "answer": p.answer} for p in problems))
     prompts = [(problem, policy.encode_prompt(problem.prompt)) for problem in problems]
     groups = draw(
         engine,

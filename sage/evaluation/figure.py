@@ -80,7 +80,7 @@ def _set_axes(axes: Axes, curves: Sequence[Curve]) -> None:
     axes.set_xticklabels([str(k) for k in ticks])
     axes.set_ylim(*value_limits(curves))
     axes.yaxis.set_major_formatter("{x:.1f}")
-    axes.set_xlabel("k (samples a problem)", fontsize=9.5, color=_INK)
+    axes.set_xlabel("k (samples per problem)", fontsize=9.5, color=_INK)
     axes.set_ylabel("pass@k (mean over problems)", fontsize=9.5, color=_INK)
     axes.tick_params(labelsize=8.5, colors=_INK, length=3)
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.7)
@@ -158,8 +158,9 @@ def _label_last(axes: Axes, curves: Mapping[str, Curve]) -> None:
 
 def _caption(curves: Sequence[Curve]) -> str:
     problems = sorted({curve.num_problems for curve in curves})
+    samples = sorted({curve.n for curve in curves})
     confidences = sorted({curve.confidence for curve in curves})
     return (
-        f"{' and '.join(map(str, problems))} problems; bands: "
+        f"{' and '.join(map(str, problems))} problems, {' and '.join(map(str, samples))} samples each; bands: "
         f"{' and '.join(f'{c:.0%}' for c in confidences)} bootstrap intervals over problems"
     )

@@ -30,7 +30,7 @@ _LINE_SECONDS = 2.0
 _SILENCE_SECONDS = 300.0
 """... and no slower than this."""
 _SHORT_SECONDS = 1.0
-"""A stage inside another that takes less leaves no line."""
+"""A stage inside another that takes less, and has no numbers to show, leaves no line."""
 
 
 def make_console() -> Console:
@@ -163,7 +163,7 @@ class _TerminalView:
         if not self._tasks:
             self._bars.stop()
             self._bars = None
-        if failed or not stage.nested or stage.seconds >= _SHORT_SECONDS:
+        if failed or not stage.nested or stage.shown or stage.seconds >= _SHORT_SECONDS:
             self._console.print(stage.closing_line(failed, self._console.width), soft_wrap=True)
 
     @staticmethod
@@ -204,7 +204,7 @@ class _PlainView:
 
     def end(self, stage: _Stage, failed: bool) -> None:
         del self._printed[stage]
-        if failed or not stage.nested or stage.seconds >= _SHORT_SECONDS:
+        if failed or not stage.nested or stage.shown or stage.seconds >= _SHORT_SECONDS:
             self._print(stage.closing_line(failed, sys.maxsize))
 
     def _print(self, line: Text) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -22,8 +22,11 @@ class Lora:
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise ValueError(f"model.lora.rank={self.rank}: expected a whole number >= 1, e.g. 8")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"model.lora.dropout={self.dropout}: expected a number in [0, 1)")
+        if self.dropout != 0:
+            raise ValueError(
+                f"model.lora.dropout={self.dropout}: expected 0.0, as an update must score tokens under the distribution that "
+                "they were sampled from"
+            )
 
     def attach(self, model: Any, seed: int) -> Any:
         """Wrap ``model`` with a fresh adapter. B starts at zero, so the policy equals the reference; A is drawn from ``seed``."""
@@ -42,3 +45,18 @@ class Lora:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return get_peft_model(model, config)
+
+
+def lora_from(options: Mapping[str, Any]) -> Lora:
+    """The adapter of a ``model.lora`` section.
+
+    Raises:
+        ValueError: for keys that are missing or unknown.
+    """
+    expected = [field.name for field in fields(Lora)]
+    if sorted(options) != sorted(expected):
+        raise ValueError(
+            f"model.lora has {', '.join(options) or 'no key'}: expected exactly {', '.join(expected)}, e.g. "
+            "{rank:8,alpha:16,dropout:0.0,targets:all-linear}"
+        )
+    return Lora(**options)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from sage.models.causal_lm import CausalPolicy
-from sage.models.lora import Lora
+from sage.models.lora import lora_from
 
 _END, _PAD = "<end>", "<pad>"
 
@@ -59,7 +59,7 @@ class TinyModel:
         self.num_heads = hidden_size // head_size
         self.max_length = max_length
         self.init_seed = init_seed
-        self.lora = None if lora is None else Lora(**lora)
+        self.lora = None if lora is None else lora_from(lora)
         self.learning_rate = learning_rate
         self.needs_sft = needs_sft
 

@@ -13,8 +13,6 @@ from sage.maths.streams import stream_key
 from sage.training.packing import pack
 from sage.types import Completion, Group, Problem, SampleRequest, Sampling, StopReason
 
-_PROBE_ROWS = 64
-
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
@@ -26,11 +24,11 @@ class Speed:
     sample: float
 
 
-def measure_speed(policy: Policy, engine: RolloutEngine, prompt: str, sampling: Sampling) -> Speed:
-    """Time ``policy`` and ``engine`` on sequences of full length; gradients are cleared, nothing else changes."""
+def measure_speed(policy: Policy, engine: RolloutEngine, prompt: str, sampling: Sampling, rows: int) -> Speed:
+    """Time ``policy`` and ``engine`` on ``rows`` sequences of full length; gradients are cleared, nothing else changes."""
     prompt_ids = policy.encode_prompt(prompt)
     engine.load_weights(policy)
-    request = SampleRequest(prompt_ids=prompt_ids, keys=tuple(stream_key("speed", i) for i in range(_PROBE_ROWS)))
+    request = SampleRequest(prompt_ids=prompt_ids, keys=tuple(stream_key("speed", i) for i in range(rows)))
     completion = Completion(
         token_ids=prompt_ids[:1] * sampling.max_tokens,
         sampler_logprobs=(0.0,) * sampling.max_tokens,
@@ -39,7 +37,7 @@ def measure_speed(policy: Policy, engine: RolloutEngine, prompt: str, sampling: 
     )
     problem = Problem(id="speed", prompt=prompt, answer="")
     batch = pack(
-        [Group(problem=problem, prompt_ids=prompt_ids, completions=(completion,) * _PROBE_ROWS)], device=policy.device
+        [Group(problem=problem, prompt_ids=prompt_ids, completions=(completion,) * rows)], device=policy.device
     )
 
     def forward() -> None:
@@ -52,17 +50,17 @@ def measure_speed(policy: Policy, engine: RolloutEngine, prompt: str, sampling: 
             parameter.grad = None
 
     return Speed(
-        forward=_seconds(forward),
-        update=_seconds(update),
-        sample=_seconds(lambda: engine.generate([request], sampling)),
+        forward=_seconds(forward) / rows,
+        update=_seconds(update) / rows,
+        sample=_seconds(lambda: engine.generate([request], sampling)) / rows,
     )
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """Of one sequence: the faster of two calls, the first of which also warms up."""
+    """The faster of two calls, the first of which also warms up."""
     times: list[float] = []
     for _ in range(2):
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
-    return min(times) / _PROBE_ROWS
+    return min(times)

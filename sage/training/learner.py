@@ -84,9 +84,30 @@ class Learner:
             num_steps=self.num_steps,
         )
         with torch.no_grad():
-            q = bounded_q(guide.q(inputs), batch.mask, q_min=guide.q_min, q_max=guide.q_max)
+            raw = guide.q(inputs)
+            _check_q(guide, raw, batch.mask)
+            q = bounded_q(raw, batch.mask, q_min=guide.q_min, q_max=guide.q_max)
             over_vocabulary = None
             if guide.over_vocabulary and policy.vocabulary_logprobs is not None:
                 full = bounded_q(guide.q_vocabulary(inputs), batch.mask, q_min=guide.q_min, q_max=guide.q_max)
                 over_vocabulary = log_q(full, guide.strength)
             return ShapedAnchor(q=q, log_q=log_q(q, guide.strength), vocabulary_log_q=over_vocabulary)
+
+
+def _check_q(guide: Guide, q: torch.Tensor, mask: torch.Tensor) -> None:
+    """Refuse what a guide may not give, before it turns into a loss that means something else.
+
+    Raises:
+        TypeError: q is no tensor.
+        ValueError: q has another shape than the response tokens.
+        FloatingPointError: q is not a number on a trained token.
+    """
+    name = type(guide).__name__
+    if not isinstance(q, torch.Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]  # a user's guide
+        raise TypeError(f"{name}.q gave {type(q).__name__}: expected a tensor of shape [B, T]")
+    if q.shape != mask.shape:
+        raise ValueError(f"{name}.q has shape {tuple(q.shape)}: expected [B, T] = {tuple(mask.shape)}")
+    if bool(q[mask].isnan().any()):
+        raise FloatingPointError(
+            f"{name}.q is not a number on {int(q[mask].isnan().sum())} of {int(mask.sum())} tokens"
+        )

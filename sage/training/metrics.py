@@ -39,7 +39,7 @@ def rollout_metrics(collected: Collected) -> dict[str, float]:
         "completion/tokens_wrong_mean": _mean([len(c.token_ids) for c, v in graded if not v.correct]),
     }
     for part in sorted({name for _, v in graded for name in v.parts}):
-        metrics[f"reward/{part}"] = _mean([v.parts[part] for _, v in graded if part in v.parts])
+        metrics[f"reward/parts/{part}"] = _mean([v.parts[part] for _, v in graded if part in v.parts])
     return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 

@@ -74,6 +74,7 @@ def cached_sft(
         return folder
     policy, demonstrations = start()
     losses = supervised(policy, demonstrations, settings, progress)
+    check_finite(policy, "sft")
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     policy.save(aside)
@@ -86,6 +87,16 @@ def cached_sft(
             raise
         shutil.rmtree(aside)  # the other run was first, with the same result
     return folder
+
+
+def check_finite(policy: Policy, stage: str) -> None:
+    """Refuse weights that are not numbers, before they are saved and loaded by later runs.
+
+    Raises:
+        FloatingPointError: naming the option to change.
+    """
+    if not all(bool(parameter.isfinite().all()) for parameter in policy.trainable_parameters()):
+        raise FloatingPointError(f"weights are not finite after {stage}: lower {stage}.optimizer.learning_rate")
 
 
 def supervised(

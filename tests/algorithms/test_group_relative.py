@@ -230,3 +230,18 @@ def test_overlong_responses_are_paid_less() -> None:
 def test_impossible_options_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         group_relative(**changes)
+
+
+def test_a_kl_in_the_reward_keeps_its_size_where_verdicts_agree() -> None:
+    """All verdicts 0, token rewards -beta and +beta: advantages are proportional to beta, not of unit size."""
+    algorithm = group_relative(scale_by_std=True)
+    for beta in (1e-3, 1.0, 1e3):
+        advantages = algorithm.advantages(batch([0.0, 0.0], [1, 1], 2), torch.tensor([[-beta], [beta]]))
+        torch.testing.assert_close(advantages, torch.tensor([[-beta], [beta]]))
+
+
+def test_verdicts_are_scaled_and_a_kl_in_the_reward_is_added_to_them() -> None:
+    """Verdicts 1 0: mean .5, sample std .70711, +-.5/(.70711 + 1e-4) = +-.70701; token rewards .2 0 centred: +-.1."""
+    algorithm = group_relative(scale_by_std=True)
+    advantages = algorithm.advantages(batch([1.0, 0.0], [1, 1], 2), torch.tensor([[0.2], [0.0]]))
+    torch.testing.assert_close(advantages, torch.tensor([[0.80701], [-0.80701]]), atol=1e-5, rtol=0)

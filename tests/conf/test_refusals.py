@@ -64,7 +64,7 @@ def faults(cfg: DictConfig) -> tuple[str, ...]:
         ("+kl.beta=0.1", "did you mean kl_mode.beta?"),
         ("guide._target_=sage.guides.branch.BranchGiude", "did you mean sage.guides.branch.BranchGuide?"),
         ("guide._target_=sage.guides.brunch.BranchGuide", "no module brunch in the package sage.guides"),
-        ("guide._target_=mine.Guide", "no module mine in any folder of the Python path"),
+        ("guide._target_=nowhere.Guide", "no module nowhere in any folder of the Python path"),
         ("guide._target_=Guide", "expected package.module.Class"),
         (
             "paths.outputs=${paths.otputs}",
@@ -139,7 +139,7 @@ def test_an_unknown_option_gets_the_list_of_options(composed: Composed, override
     text = explain(caught.value)
     assert text is not None
     assert f"\t{listed}\n" in text
-    assert text.endswith(f"Did you mean {meant}?")
+    assert text.startswith(f"{override}: no such option; did you mean {meant}?")
 
 
 def test_a_plugin_that_refuses_its_values_is_quoted_without_a_traceback(composed: Composed) -> None:

@@ -51,7 +51,12 @@ def test_files_and_curve_agree(
 ) -> None:
     curve = evaluation()
     folder = tmp_path / "test"
-    assert sorted(path.name for path in folder.iterdir()) == ["curve.json", "samples.jsonl", "verdicts.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "curve.json",
+        "problems.jsonl",
+        "samples.jsonl",
+        "verdicts.jsonl",
+    ]
     assert load_curve(folder / "curve.json") == curve
     # Graded again from the samples alone, the verdicts are the same, and they carry the curve's counts.
     samples = load_samples(folder / "samples.jsonl", problems)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ def test_a_run_leaves_everything_it_promises(first):
     assert names == {"base", "trained", "validation-000000", "validation-000001", "validation-000002"}
     for name in names:
         assert {p.name for p in (folder / "evaluation" / name).iterdir()} == {
+            "problems.jsonl",
             "samples.jsonl",
             "verdicts.jsonl",
             "curve.json",
@@ -143,11 +145,14 @@ def test_equal_seeds_give_equal_metrics_and_samples_to_the_last_bit_and_others_d
 
 def test_the_sft_stage_runs_once_and_again_when_its_inputs_change(first, cache, root, tmp_path):
     _, done = first
-    assert "sft" in done.stdout
+    assert "sft: 30 steps" in done.stdout
     bases = set((cache / "sft").iterdir())
-    assert "✓ sft" not in sage_run(tmp_path, cache, root, *SMALL, "train.steps=0", "guide.strength=2").stdout
+    short = [*SMALL, "train.steps=0", "eval.every=0", "logger=jsonl"]
+    again = sage_run(tmp_path, cache, root, *short, "guide.strength=2").stdout
+    assert "cached in" in again
+    assert "sft: 30 steps" not in again
     assert set((cache / "sft").iterdir()) == bases
-    assert "✓ sft" in sage_run(tmp_path, cache, root, *SMALL, "train.steps=0", "sft.seed=1").stdout
+    assert "sft: 30 steps" in sage_run(tmp_path, cache, root, *short, "sft.seed=1").stdout
     assert len(set((cache / "sft").iterdir())) == len(bases) + 1
 
 
@@ -197,3 +202,74 @@ def test_a_folder_that_holds_a_run_is_not_used_again(first, cache, root, tmp_pat
     done = sage_run(tmp_path, cache, root, *SMALL, f"hydra.run.dir={folder}", expect=1)
     assert "already holds a run" in done.stderr
     assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_refusal_leaves_the_users_own_folder_and_a_used_one_alone(first, cache, root, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "run.log").write_text("keep me")
+    sage_run(tmp_path, cache, root, *SMALL, "train.steps=-1", "hydra.run.dir=mine", expect=1)
+    assert (tmp_path / "mine" / "run.log").read_text() == "keep me"
+    sage_run(tmp_path, cache, root, *SMALL, "train.steps=-1", "hydra.run.dir=.", expect=1)
+    assert tmp_path.is_dir()
+    folder, _ = first
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    sage_run(tmp_path, cache, root, *SMALL, "seed=5", f"hydra.run.dir={folder}", expect=1)
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_folders_that_cannot_be_used_are_told_in_one_line_before_anything_is_trained(cache, root, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = sage_run(tmp_path, cache, root, *SMALL, "hydra.run.dir=file/x", expect=1)
+    assert "Traceback" not in done.stderr
+    assert "file" in done.stderr
+    done = sage_run(tmp_path, tmp_path / "file", root, *SMALL, expect=1)
+    assert "Traceback" not in done.stderr
+    assert "type paths.cache=" in done.stderr
+
+
+def test_a_damaged_base_is_named_with_what_to_do(first, cache, root, tmp_path):
+    sage_run(tmp_path, tmp_path / "cache", root, *SMALL, "train.steps=0", "eval.every=0", "logger=jsonl")
+    (base,) = (tmp_path / "cache" / "sft").iterdir()
+    (base / "model.safetensors").write_bytes((base / "model.safetensors").read_bytes()[:1000])
+    done = sage_run(tmp_path, tmp_path / "cache", root, *SMALL, "seed=1", "logger=jsonl", expect=1)
+    assert f"the base in {base} cannot be loaded" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_killed_run_ends_as_failed_with_its_tracker_closed(cache, root, tmp_path):
+    """SIGTERM is what clusters send first."""
+    environment = {**os.environ, "PYTHONPATH": str(root), "SAGE_CACHE": str(cache)}
+    command = [sys.executable, "-m", "sage.run", *SMALL, "train.steps=100000", "eval.every=0"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not any(len(p.read_bytes().splitlines()) > 3 for p in tmp_path.glob("outputs/*/*/metrics.jsonl")):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        process.terminate()
+        assert process.wait(timeout=60) == 143
+    (folder,) = run_folders(tmp_path)
+    assert json.loads((folder / "run.json").read_text())["status"] == "failed"
+    (run,) = offline_runs(folder)
+    assert run.exit_code == 1
+
+
+REWARD = """
+from sage.interfaces import Reward
+from sage.types import Verdict, VerdictReason
+
+class Raises(Reward):
+    def score(self, problem, completion):
+        raise KeyError("no such column")
+"""
+
+
+def test_a_reward_that_always_raises_stops_the_run(cache, root, tmp_path):
+    """K39: one bad text costs one completion; a reward that never works is no run."""
+    (tmp_path / "mine" / "reward").mkdir(parents=True)
+    (tmp_path / "mine" / "my_reward.py").write_text(REWARD)
+    (tmp_path / "mine" / "reward" / "raises.yaml").write_text("_target_: my_reward.Raises\n")
+    short = [*SMALL, "logger=jsonl", "eval.n=2"]
+    done = sage_run(tmp_path, cache, root, "--config-dir", "mine", "reward=raises", *short, expect=1)
+    assert "the reward failed on every completion" in done.stderr
+    (folder,) = run_folders(tmp_path)
+    assert "KeyError: 'no such column'" in (folder / "run.log").read_text()

@@ -2,6 +2,8 @@
 
 import logging
 
+import pytest
+
 from sage.interfaces import Reward
 from sage.maths.streams import stream_key
 from sage.training.collect import collect, grade, rollouts
@@ -102,3 +104,13 @@ def test_without_dynamic_sampling_nothing_is_drawn_twice():
     collected, asked = _collect(good=set(), refills=0)
     assert len(asked) == 1
     assert (collected.refills, collected.discarded, len(collected.groups)) == (0, [], 3)
+
+
+class PaysANumber(Reward):
+    def score(self, problem, completion):
+        return 1.0
+
+
+def test_a_reward_that_gives_no_verdict_is_named():
+    with pytest.raises(TypeError, match=r"PaysANumber\.score gave float: expected a sage\.types\.Verdict"):
+        grade([group("p", (1,), [(5,)])], PaysANumber())

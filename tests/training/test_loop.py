@@ -137,7 +137,7 @@ def test_a_lap_has_the_seconds_of_each_stage_and_starts_anew():
 def test_measuring_the_speed_changes_nothing(tmp_path):
     policy = tiny_policy(tmp_path)
     before = weights(policy)
-    speed = measure_speed(policy, NativeEngine(max_rows=64), "3 7 :", SAMPLING)
+    speed = measure_speed(policy, NativeEngine(max_rows=64), "3 7 :", SAMPLING, 16)
     assert min(speed.forward, speed.update, speed.sample) > 0
     assert torch.equal(before, weights(policy))
     assert all(p.grad is None for p in policy.trainable_parameters())

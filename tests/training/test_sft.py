@@ -132,3 +132,10 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone():
     with pytest.raises(FloatingPointError, match="gradient norm is nan"):
         optimizer_step(optimizer, 0.1, max_grad_norm=1.0)
     assert parameter.eq(1).all()
+
+
+def test_weights_that_are_not_numbers_are_never_cached(tmp_path):
+    wild = replace(SETTINGS, steps=1, learning_rate=1e38, warmup_steps=0)
+    with pytest.raises(FloatingPointError, match=r"lower sft\.optimizer\.learning_rate"):
+        cached_sft(tmp_path / "sft" / "key", lambda: (tiny_model().create(), SHOWN), wild, SilentProgress())
+    assert not (tmp_path / "sft").exists()

@@ -336,3 +336,22 @@ def test_a_separate_critic_beside_an_adapter_is_refused(tmp_path):
     policy = tiny_policy(tmp_path, lora={"rank": 2, "alpha": 4, "dropout": 0.0, "targets": "all-linear"})
     with pytest.raises(ValueError, match=r"type algorithm\.critic=trunk"):
         policy.add_critic(separate=True, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda q: q[:, :1], ValueError, r"Own\.q has shape \(8, 1\): expected \[B, T\] = \(8, 8\)"),
+        (lambda q: q * float("nan"), FloatingPointError, r"Own\.q is not a number on"),
+        (lambda q: q.tolist(), TypeError, r"Own\.q gave list: expected a tensor"),
+    ],
+)
+@pytest.mark.parametrize("kl_mode", ["reverse", "reverse_exact"])
+def test_a_guide_that_gives_no_q_is_named_before_it_becomes_a_loss(tmp_path, wrong, error, message, kl_mode):
+    class Own(type(plugin("guide", "token"))):
+        def q(self, inputs):
+            return wrong(super().q(inputs))
+
+    learner = make_learner(tiny_policy(tmp_path), guide=Own(**vars(plugin("guide", "token"))), kl_mode=kl_mode)
+    with pytest.raises(error, match=message):
+        update(learner, with_advantages(learner, batch_of(), 0), 0)
