@@ -304,6 +304,10 @@ class Reward(ABC):
         """
         return [self._guarded(problem, completion) for problem, completion in pairs]
 
+    def close(self) -> None:
+        """Let go of worker processes, where a reward has any."""
+        return
+
     def _guarded(self, problem: Problem, completion: Completion) -> Verdict:
         try:
             verdict = self.score(problem, completion)

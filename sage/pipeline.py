@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def run(job: Job) -> Curve:
     if sft is not None and sft.exists():
         job.console.print(f"[green]✓[/green] sft          cached in {sft}", soft_wrap=True)
     logger = MultiLogger(JsonlLogger(job.folder / "metrics.jsonl"), job.parts.logger)
-    with logger:
+    with logger, closing(job.parts.reward):
         _start(logger, job)
         start_folder = base_folder(job)
         policy = _begin_rl(job, start_folder)

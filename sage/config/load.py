@@ -89,6 +89,10 @@ def _check_value(key: str, value: Any, expected: Any) -> list[str]:
     section = cast(dict[str, Any], value) if isinstance(value, dict) else {}
     if "_target_" in section:
         return check_plugin(key, section)
+    nested = {name: cast(dict[str, Any], part) for name, part in section.items() if isinstance(part, dict)}
+    inner = {name: part for name, part in nested.items() if "_target_" in part}
+    if inner:  # a mapping of plug-ins, such as the factors of a product
+        return [fault for name, part in inner.items() for fault in check_plugin(f"{key}.{name}", part)]
     return [] if fits(expected, cast(object, value)) else [wrong(key, cast(object, value), describe(expected))]
 
 

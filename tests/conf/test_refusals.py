@@ -109,6 +109,12 @@ def test_sections_nested_in_a_plugin_are_checked_too() -> None:
     assert "model.seed is missing: expected a whole number" in text
 
 
+def test_plugins_in_a_mapping_are_checked_too(composed: Composed) -> None:
+    (fault,) = faults(composed("guide=product", "+guide.factors.token.alhpa_max=1"))
+    assert "guide.factors.token.alhpa_max=1: no such option" in fault
+    assert "guide.factors.token.alpha_max" in fault
+
+
 def test_a_partial_plugin_may_leave_parameters_out() -> None:
     assert check_plugin("x", {"_target_": "sage.types.Sampling", "_partial_": True, "top_k": 3}) == []
 
