@@ -29,8 +29,9 @@ def title(job: Job) -> str:
 
 def figure_title(job: Job) -> str:
     """What sets the run apart, so that two figures can be told apart."""
-    chosen = " ".join(f"{group}={job.choices[group]}" for group in ("guide", "kl_mode", "algorithm"))
-    return f"{job.choices['model']} on {job.parts.benchmark.name}: {chosen} seed={job.config.seed}"
+    guide, kl_mode, algorithm = (job.choices[group] for group in ("guide", "kl_mode", "algorithm"))
+    chosen = f"guide {guide}, KL {kl_mode}, {algorithm}, seed {job.config.seed}"
+    return f"{job.choices['model']} on {job.parts.benchmark.name}: {chosen}"
 
 
 def run_plan(job: Job, seconds: float) -> RunPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from sage.maths.pass_at_k import powers_of_two
 # Okabe and Ito 2008, told apart under every common colour blindness; grey for the first curve, the base of the others.
 _COLOURS = ("#555555", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<", ">")
+_TITLE_WIDTH = 62
 _INK = "#222222"
 _MUTED = "#666666"
 
@@ -43,7 +45,7 @@ def plot_pass_at_k(curves: Mapping[str, Curve], path: Path, title: str) -> None:
     _set_axes(axes, shown)
     _label_first(axes, shown)
     _label_last(axes, curves)
-    axes.set_title(title, loc="left", fontsize=10.5, color=_INK, pad=18)
+    axes.set_title(textwrap.fill(title, _TITLE_WIDTH), loc="left", fontsize=10.5, color=_INK, pad=18)
     caption = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 7.5, "color": _MUTED}
     axes.annotate(_caption(shown), (0, 1), xytext=(0, 6), **caption)
     path.parent.mkdir(parents=True, exist_ok=True)
