@@ -72,24 +72,53 @@ def evaluate(
         base: curve of the base model on the same problems with the same n; the result then has a comparison.
         reference_available: whether the KL to the policy's reference can be computed.
     """
+    if not problems:
+        raise ValueError(f"{benchmark_name} has no problem in split {split}: nothing to evaluate")
     with progress.stage(title, len(problems) * n, "completions") as bar:
-        curve = _evaluate(
-            policy=policy,
-            engine=engine,
-            reward=reward,
-            problems=problems,
-            split=split,
-            benchmark_name=benchmark_name,
+        inside = _Sampling(bar)
+        engine.load_weights(policy)
+        write_jsonl(folder / "problems.jsonl", ({"id": p.id, "prompt": p.prompt, "answer": p.answer} for p in problems))
+        prompts = [(problem, policy.encode_prompt(problem.prompt)) for problem in problems]
+        groups = draw(
+            engine,
+            prompts,
             sampling=sampling,
             n=n,
             seed=seed,
-            settings=settings,
-            folder=folder,
-            progress=_Sampling(bar),
+            split=split,
+            batch_size=settings.batch_size,
+            path=folder / "samples.jsonl",
+            progress=inside,
             title=title,
-            base=base,
-            reference_available=reference_available,
         )
+        groups = grade(groups, reward, path=folder / "verdicts.jsonl", progress=inside, title=title)
+        stats = None
+        if sampling.temperature > 0:  # a greedy policy is a point mass: entropy 0, KL infinite
+            stats = completion_stats(
+                policy,
+                groups,
+                temperature=sampling.temperature,
+                stats_n=settings.stats_n,
+                micro_batch_size=settings.micro_batch_size,
+                reference=reference_available,
+                progress=inside,
+                title=title,
+            )
+        curve = make_curve(
+            groups,
+            benchmark=benchmark_name,
+            split=split,
+            seed=seed,
+            n=n,
+            sampling=sampling,
+            confidence=settings.confidence,
+            bootstrap_samples=settings.bootstrap_samples,
+            entropy=stats and stats.entropy,
+            kl_to_reference=stats and stats.kl_to_reference,
+        )
+        if base is not None:
+            curve = replace(curve, comparison=compare(curve, base))
+        save_curve(folder / "curve.json", curve)
         bar.update(0, **{f"pass@{k}": curve.pass_at_k[k].value for k in (1, curve.ks[-1])})
     return curve
 
@@ -108,69 +137,3 @@ class _Sampling:
 class _NoBar:
     def update(self, advance: int = 1, **shown: float) -> None:
         """Nothing to draw."""
-
-
-def _evaluate(
-    *,
-    policy: Policy,
-    engine: RolloutEngine,
-    reward: Reward,
-    problems: Sequence[Problem],
-    split: Split,
-    benchmark_name: str,
-    sampling: Sampling,
-    n: int,
-    seed: int,
-    settings: EvaluationSettings,
-    folder: Path,
-    progress: Progress,
-    title: str,
-    base: Curve | None,
-    reference_available: bool,
-) -> Curve:
-    if not problems:
-        raise ValueError(f"{benchmark_name} has no problem in split {split}: nothing to evaluate")
-    engine.load_weights(policy)
-    write_jsonl(folder / "problems.jsonl", ({"id": p.id, "prompt": p.prompt, "answer": p.answer} for p in problems))
-    prompts = [(problem, policy.encode_prompt(problem.prompt)) for problem in problems]
-    groups = draw(
-        engine,
-        prompts,
-        sampling=sampling,
-        n=n,
-        seed=seed,
-        split=split,
-        batch_size=settings.batch_size,
-        path=folder / "samples.jsonl",
-        progress=progress,
-        title=title,
-    )
-    groups = grade(groups, reward, path=folder / "verdicts.jsonl", progress=progress, title=title)
-    stats = None
-    if sampling.temperature > 0:  # a greedy policy is a point mass: entropy 0, KL infinite
-        stats = completion_stats(
-            policy,
-            groups,
-            temperature=sampling.temperature,
-            stats_n=settings.stats_n,
-            micro_batch_size=settings.micro_batch_size,
-            reference=reference_available,
-            progress=progress,
-            title=title,
-        )
-    curve = make_curve(
-        groups,
-        benchmark=benchmark_name,
-        split=split,
-        seed=seed,
-        n=n,
-        sampling=sampling,
-        confidence=settings.confidence,
-        bootstrap_samples=settings.bootstrap_samples,
-        entropy=stats and stats.entropy,
-        kl_to_reference=stats and stats.kl_to_reference,
-    )
-    if base is not None:
-        curve = replace(curve, comparison=compare(curve, base))
-    save_curve(folder / "curve.json", curve)
-    return curve
