@@ -79,8 +79,8 @@ def _begin_rl(job: Job, folder: Path) -> Policy:
         # Written whole or not at all, so somebody or something else damaged it; every later run would fail the same way.
         raise ConfigError(
             [
-                f"the base in {folder} cannot be loaded ({type(error).__name__}: {error}): if its files are damaged, remove "
-                "the folder and run again, which trains it anew"
+                f"the policy cannot be built from the base in {folder} ({type(error).__name__}: {error}): where its files are "
+                "damaged, remove the folder and run again, which trains it anew"
             ]
         ) from error
     if Stat.VALUES in job.parts.algorithm.needs:

@@ -28,7 +28,7 @@ _GRADIENT = {
 }
 _REWARD_GRADIENT = (
     "k1 in the reward: the policy gradient of reward - beta * log(policy / anchor) over whole sequences, which is "
-    "KL(policy || anchor) with full credit, up to the algorithm's scaling of advantages."
+    "KL(policy || anchor) with full credit; algorithm.scale_by_std scales the verdicts beside it, never the KL."
 )
 
 

@@ -232,7 +232,7 @@ def test_a_damaged_base_is_named_with_what_to_do(first, cache, root, tmp_path):
     (base,) = (tmp_path / "cache" / "sft").iterdir()
     (base / "model.safetensors").write_bytes((base / "model.safetensors").read_bytes()[:1000])
     done = sage_run(tmp_path, tmp_path / "cache", root, *SMALL, "seed=1", "logger=jsonl", expect=1)
-    assert f"the base in {base} cannot be loaded" in done.stderr
+    assert f"the policy cannot be built from the base in {base}" in done.stderr
     assert "Traceback" not in done.stderr
 
 
