@@ -7,7 +7,7 @@ SHELL := bash
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
-# An index of torch builds to prefer, e.g. https://download.pytorch.org/whl/cpu: the default one has CUDA builds of several GB.
+# The index of torch builds to prefer, e.g. PyTorch's own for the CPU: the default one has CUDA builds of several GB.
 TORCH_INDEX ?=
 
 PY := $(VENV)/bin/python
@@ -19,7 +19,7 @@ TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo '  Variables: ARGS="guide=token seed=1", PYTHON, VENV, TORCH_INDEX=https://download.pytorch.org/whl/cpu'
+	@echo '  Variables: ARGS="guide=token seed=1", PYTHON, VENV, TORCH_INDEX (of torch builds to prefer)'
 
 setup: $(READY) ## virtual environment with the tested versions
 
