@@ -113,7 +113,7 @@ def print_plan(console: Console, plan: RunPlan) -> None:
         rows.append(("time", _about(plan.seconds)))
     if plan.on_policy:
         # One update per batch has ratio 1 everywhere: the surrogate's value is minus the mean advantage, which is 0.
-        note = "about 0 by construction (one update a batch): watch reward, gradient norm and informative groups"
+        note = "about 0 by construction (one update a batch): watch reward/mean, policy/grad_norm, reward/zero_spread_share"
         rows.append(("loss", Text(note, style="dim")))
     rows += [("note" if index == 0 else "", Text(note, style="yellow")) for index, note in enumerate(plan.notes)]
     title = Text("plan", style="bold cyan")
