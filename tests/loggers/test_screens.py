@@ -77,7 +77,8 @@ def test_the_plan_says_what_runs_how_much_where_and_how_long(width):
 def test_an_on_policy_plan_explains_the_loss_of_zero_and_names_what_to_watch():
     """K18: the printed loss is about 0 although the policy learns."""
     text = " ".join(" ".join(shown(100, plan=PLAN)).replace("│", " ").split())
-    assert "about 0 by construction (one update a batch): watch reward, gradient norm and zero_spread_share" in text
+    assert "about 0 by construction (one update a batch): watch reward/mean, policy/grad_norm, " in text
+    assert "reward/zero_spread_share" in text
     off_policy = replace(PLAN, on_policy=False, seconds=None, notes=())
     labels = [line.strip("│ ").split(" ")[0] for line in shown(100, plan=off_policy)]
     assert not {"loss", "time", "note"} & set(labels)
