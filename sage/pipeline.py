@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import closing
 from dataclasses import asdict
@@ -26,6 +27,8 @@ from sage.training.optimiser import LearningRate, adamw
 from sage.training.response_anchor import ResponseAnchor
 from sage.training.sft import SftSettings, cached_sft, check_finite, sft_key
 from sage.types import Split, Stat, VerdictReason
+
+log = logging.getLogger(__name__)
 
 
 def run(job: Job) -> Curve:
@@ -76,6 +79,7 @@ def _begin_rl(job: Job, folder: Path) -> Policy:
     try:
         policy = job.parts.model.begin_rl(folder, job.config.seed)
     except Exception as error:
+        log.exception("the policy cannot be built from %s", folder)  # the message has the error, the log its place
         # Written whole or not at all, so somebody or something else damaged it; every later run would fail the same way.
         raise ConfigError(
             [

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from sage.interfaces import Algorithm
 from sage.maths import aggregate
-from sage.maths.masking import masked_sum
 from sage.maths.reward_shaping import overlong_penalty
 from sage.maths.surrogate import clip_active, clipped_policy_term, importance_ratio, sequence_ratio
 from sage.types import Batch, BatchCounts, Surrogate
@@ -59,11 +58,6 @@ class Clipped(Algorithm):
         return batch.rewards + overlong_penalty(batch.mask.sum(-1), batch.max_completion_tokens, buffer).to(
             batch.rewards
         )
-
-    def sequence_returns(self, batch: Batch, token_rewards: Tensor | None) -> Tensor:
-        """``[B]`` shaped reward plus the token rewards of the whole response."""
-        shaped = self.shaped_rewards(batch)
-        return shaped if token_rewards is None else shaped + masked_sum(token_rewards, batch.mask, dim=-1)
 
     def surrogate(self, policy_logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Surrogate:
         """The clipped term of each token; the padding gets a loss of 0 and a ratio of 1."""

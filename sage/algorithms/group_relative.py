@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from sage.algorithms.clipped import Clipped, check_choice
 from sage.maths.advantages import group_relative, leave_one_out
+from sage.maths.masking import masked_sum
 from sage.types import Batch, Group
 
 if TYPE_CHECKING:
@@ -51,12 +54,13 @@ class GroupRelative(Clipped):
         """``[B, T]``: the response's advantage on its trained tokens, 0 elsewhere."""
         rewards = self.shaped_rewards(batch)
         if self.baseline == "leave_one_out":
-            relative = leave_one_out(self.sequence_returns(batch, token_rewards), batch.group_size)
+            returns = rewards if token_rewards is None else rewards + masked_sum(token_rewards, batch.mask, dim=-1)
+            relative = leave_one_out(returns, batch.group_size)
         else:
             relative = group_relative(rewards, batch.group_size, scale_by_std=self.scale_by_std)
             if token_rewards is not None:
                 # A KL in the reward is centred and not scaled: divided by the deviation of a group whose verdicts agree,
                 # it would have unit size whatever beta is.
-                penalty = self.sequence_returns(batch, token_rewards) - rewards
-                relative = relative + group_relative(penalty, batch.group_size, scale_by_std=False)
+                divergence = masked_sum(token_rewards, batch.mask, dim=-1).masked_fill(rewards.isnan(), torch.nan)
+                relative = relative + group_relative(divergence, batch.group_size, scale_by_std=False)
         return relative.unsqueeze(-1) * batch.mask

@@ -240,6 +240,14 @@ def test_a_kl_in_the_reward_keeps_its_size_where_verdicts_agree() -> None:
         torch.testing.assert_close(advantages, torch.tensor([[-beta], [beta]]))
 
 
+def test_a_small_kl_in_the_reward_is_not_lost_beside_a_verdict() -> None:
+    """1 + 1e-9 is 1 in float32: the two are centred apart. An abstained row takes no part."""
+    algorithm = group_relative(scale_by_std=True)
+    rewards = torch.tensor([[-1e-9], [1e-9], [5.0]])
+    advantages = algorithm.advantages(batch([1.0, 1.0, float("nan")], [1, 1, 1], 3), rewards)
+    torch.testing.assert_close(advantages, torch.tensor([[-1e-9], [1e-9], [0.0]]), atol=0, rtol=1e-5)
+
+
 def test_verdicts_are_scaled_and_a_kl_in_the_reward_is_added_to_them() -> None:
     """Verdicts 1 0: mean .5, sample std .70711, +-.5/(.70711 + 1e-4) = +-.70701; token rewards .2 0 centred: +-.1."""
     algorithm = group_relative(scale_by_std=True)
