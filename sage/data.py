@@ -10,12 +10,10 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import DictConfig
@@ -23,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
 
-from sage.config import ConfigError, check_plugin, conf_dir, explain, register_resolvers
+from sage.config import ConfigError, check_plugin, composed, explain, register_resolvers
 from sage.datacheck import CountTokens, DataReport, Lengths, Overlap, Shared, check, overlap
 from sage.interfaces import Benchmark, Reward
 from sage.loggers.console import make_console
@@ -80,32 +78,21 @@ def main() -> None:
 
 def _check(given: argparse.Namespace) -> DataReport:
     register_resolvers()
-    cfg = _composed(given.overrides, given.config_dir)
+    cfg = composed(given.overrides, given.config_dir)
     reward: Reward = _made(cfg, "reward")
     count_tokens = None if given.tokenizer is None else _tokenizer(given.tokenizer)
     try:
         against = [_benchmark_of(entry, given.config_dir) for entry in given.against]
         return check(_made(cfg, "benchmark"), reward, against=against, count_tokens=count_tokens)
     finally:
-        getattr(reward, "close", lambda: None)()
-
-
-def _composed(overrides: Sequence[str], folder: Path | None) -> DictConfig:
-    search = []
-    if folder is not None:
-        if not folder.is_dir():
-            raise ConfigError([f"--config-dir={folder}: no such folder"])
-        search = [f"hydra.searchpath=[file://{folder.resolve()}]"]
-        sys.path.insert(0, str(folder.resolve()))
-    with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir())):
-        return compose("config", [*overrides, *search])
+        reward.close()
 
 
 def _benchmark_of(entry: str, folder: Path | None) -> Benchmark:
     """``amc23`` or ``amc23=FILE``."""
     name, _, file = entry.partition("=")
     path = [f"benchmark.path={json.dumps(file)}"] if file else []
-    return _made(_composed([f"benchmark={name}", *path], folder), "benchmark")
+    return _made(composed([f"benchmark={name}", *path], folder), "benchmark")
 
 
 def _made(cfg: DictConfig, section: str) -> Any:

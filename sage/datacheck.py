@@ -10,7 +10,7 @@ from typing import Any
 
 from sage.interfaces import Benchmark, Reward
 from sage.maths import overlap as questions
-from sage.types import Completion, Problem, Split, StopReason
+from sage.types import Problem, Split
 
 CountTokens = Callable[[Sequence[str]], list[int]]
 
@@ -112,6 +112,11 @@ def question_of(problem: Problem) -> str:
     return problem.columns.get("question", problem.prompt)
 
 
+def is_generated(problem: Problem) -> bool:
+    """Whether a program made the question (column ``generated``): it looks like those of other splits by design."""
+    return bool(problem.columns.get("generated"))
+
+
 def source_of(problem: Problem, benchmark: str) -> str:
     """The name of the benchmark that a problem comes from."""
     return problem.columns.get("source", benchmark)
@@ -120,8 +125,10 @@ def source_of(problem: Problem, benchmark: str) -> str:
 def overlap(train: Sequence[Problem], test: Sequence[Problem], name: str = "test") -> tuple[Overlap, ...]:
     """Test problems that the training problems ask too, one entry a source (of problems without one: ``name``).
 
-    Some seconds for 14,000 training and 1,000 test problems; see :func:`sage.maths.overlap.overlap` for what counts.
+    Generated problems are left out: their benchmark keeps its splits apart, and they are all near each other. A second or two
+    for 14,000 training and 1,000 test problems; see :func:`sage.maths.overlap.overlap` for what counts.
     """
+    train, test = ([p for p in problems if not is_generated(p)] for problems in (train, test))
     pairs: dict[str, list[Shared]] = {}
     totals = Counter(source_of(problem, name) for problem in test)
     for match in questions.overlap([question_of(p) for p in train], [question_of(p) for p in test]):
@@ -143,20 +150,10 @@ def overlap(train: Sequence[Problem], test: Sequence[Problem], name: str = "test
 def bad_golds(reward: Reward, problems: Sequence[Problem]) -> dict[str, str]:
     """Problem id -> why the reward cannot use its gold.
 
-    A reward may have ``check_golds(answers)`` or ``check_problems(problems)``, which give a fault or ``None`` each; any
-    other is asked for its verdict on the gold as a completion.
+    Raises:
+        ValueError: the reward is one of another benchmark.
     """
-    if hasattr(reward, "check_golds"):
-        faults = reward.check_golds([problem.answer for problem in problems])  # pyright: ignore[reportAttributeAccessIssue]
-    elif hasattr(reward, "check_problems"):
-        faults = reward.check_problems(problems)  # pyright: ignore[reportAttributeAccessIssue]
-    else:
-        golds = [
-            Completion(token_ids=(), sampler_logprobs=(), text=problem.answer, stop_reason=StopReason.END)
-            for problem in problems
-        ]
-        verdicts = reward.score_all(list(zip(problems, golds, strict=True)))
-        faults = [None if verdict.correct else f"its own answer is {verdict.reason}" for verdict in verdicts]
+    faults = reward.check(problems)
     return {problem.id: fault for problem, fault in zip(problems, faults, strict=True) if fault is not None}
 
 
@@ -189,14 +186,15 @@ def check(
     overlaps = [*overlap(train, problems[Split.TEST], benchmark.name)] if train else []
     for other in against:
         overlaps += overlap(train, other.problems(Split.TEST), other.name)
-    near = questions.near_repeats([question_of(problem) for problem in train])
+    written = [problem for problem in train if not is_generated(problem)]
+    near = questions.near_repeats([question_of(problem) for problem in written])
     parts = getattr(benchmark, "parts", (benchmark,))
     return DataReport(
         benchmark=benchmark.name,
         splits=tuple(splits),
         bad_golds=bad_golds(reward, [problem for of_split in problems.values() for problem in of_split]),
         left_out=tuple((*row,) for part in parts for row in getattr(part, "dropped", ())),
-        near_repeats=tuple((train[match.second].id, train[match.first].id) for match in near),
+        near_repeats=tuple((written[match.second].id, written[match.first].id) for match in near),
         overlaps=tuple(overlaps),
     )
 

@@ -26,6 +26,7 @@ from sage.types import (
     Group,
     GuideInputs,
     KLInputs,
+    ModelFacts,
     Problem,
     SampleRequest,
     Sampling,
@@ -217,8 +218,21 @@ class Policy(Protocol):
         """The ``transformers`` tokenizer."""
         ...
 
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Tokens that end a completion."""
+        ...
+
     def encode_prompt(self, prompt: str) -> tuple[int, ...]:
         """Prompt text to token ids, chat template applied, exactly one begin token."""
+        ...
+
+    def encode_prompts(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
+        """The same for many, where a tokenizer is faster at once."""
+        ...
+
+    def encode_completions(self, completions: Sequence[str]) -> list[tuple[int, ...]]:
+        """Texts to imitate, each closed by the end token."""
         ...
 
     def token_stats(
@@ -247,12 +261,41 @@ class Policy(Protocol):
         """Where the weights are (``torch.device``)."""
         ...
 
+    def autocast(self) -> AbstractContextManager[Any]:
+        """What the model's forward passes run in: the dtype of its matrix products."""
+        ...
+
     def release_reference(self) -> None:
         """Free the reference's weights until they are asked for again."""
         ...
 
-    def save(self, folder: Path) -> None:
-        """Write model (or adapter) and tokenizer in the Hugging Face layout."""
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every weight under the name it has in a checkpoint, an adapter merged in on the fly; what an engine samples from."""
+        ...
+
+    def save(self, folder: Path, *, merged: bool = False) -> None:
+        """Write model (or adapter, unless ``merged`` into the model) and tokenizer in the Hugging Face layout."""
+        ...
+
+    def save_config(self, folder: Path) -> None:
+        """Write what an engine needs beside the weights: configuration and tokenizer."""
+        ...
+
+
+class PromptEncoder(Protocol):
+    """A tokenizer with the model's way to put a question."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The ``transformers`` tokenizer."""
+        ...
+
+    def encode_prompt(self, prompt: str) -> tuple[int, ...]:
+        """As the policy's own."""
+        ...
+
+    def encode_prompts(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
+        """The same for many."""
         ...
 
 
@@ -264,12 +307,34 @@ class Model(Protocol):
         """Shape of the adapter that RL trains, or ``None`` for every weight."""
         ...
 
-    def create(self) -> Policy:
-        """The policy before any training; every weight is trainable."""
+    @property
+    def pretrained(self) -> bool:
+        """Whether :meth:`create` loads weights that somebody trained, rather than making them up."""
         ...
 
-    def begin_rl(self, folder: Path, seed: int) -> Policy:
-        """The policy with the weights saved in ``folder``, its reference fixed to them; ``seed`` draws a fresh adapter."""
+    def facts(self) -> ModelFacts:
+        """What the configuration says; no weight is loaded.
+
+        Raises:
+            ValueError: the model cannot be had; the message says what to type, accept or download.
+        """
+        ...
+
+    def prompts(self) -> PromptEncoder:
+        """How the policy will encode prompts; no weight is loaded. Raises as :meth:`facts`."""
+        ...
+
+    def create(self, lora: Mapping[str, Any] | None = None, seed: int = 0) -> Policy:
+        """The policy before any training; every weight is trainable, or a fresh adapter drawn from ``seed`` where given."""
+        ...
+
+    def begin_rl(self, folder: Path | None, seed: int) -> Policy:
+        """The policy as RL starts it, its reference fixed to that.
+
+        Args:
+            folder: with the weights to start from; ``None`` for those of :meth:`create`.
+            seed: draws a fresh adapter.
+        """
         ...
 
     def fingerprint(self) -> str:
@@ -277,16 +342,36 @@ class Model(Protocol):
         ...
 
 
-class RolloutEngine(Protocol):
-    """Draws completions."""
+class RolloutEngine(ABC):
+    """Draws completions. An own engine writes :meth:`load_weights` and :meth:`generate`."""
 
+    @abstractmethod
     def load_weights(self, policy: Policy) -> None:
-        """Sample from these weights from now on; caches of older weights are dropped."""
-        ...
+        """Sample from these weights from now on; caches of older weights are dropped. Wakes an engine that sleeps."""
 
+    @abstractmethod
     def generate(self, requests: Sequence[SampleRequest], sampling: Sampling) -> list[list[Completion]]:
-        """One list per request, one completion per key of it, in order."""
-        ...
+        """One list per request, one completion per key of it, in order.
+
+        Raises:
+            RuntimeError: before :meth:`load_weights`, or asleep.
+        """
+
+    def sleep(self) -> None:
+        """Give memory back to the trainer until the next :meth:`load_weights`, where the engine holds any."""
+        return
+
+    def metrics(self) -> dict[str, float]:
+        """What the engine says of itself, named ``engine/...``: logged with every step."""
+        return {}
+
+    def memory(self, facts: ModelFacts) -> float:
+        """Bytes that the engine will hold beside the trainer's, for an estimate; 0 for one that shares the weights."""
+        return 0.0
+
+    def close(self) -> None:
+        """Let go of everything."""
+        return
 
 
 class Reward(ABC):
@@ -303,6 +388,19 @@ class Reward(ABC):
         counted in the metrics, and the log names problem, text and error. One bad text must not end a run of days.
         """
         return [self._guarded(problem, completion) for problem, completion in pairs]
+
+    def check(self, problems: Sequence[Problem]) -> list[str | None]:
+        """Why each problem's gold cannot be used, ``None`` for those that can.
+
+        A reward that compares answers with golds writes this too: a gold that it cannot read, or that does not equal itself,
+        would call every right answer wrong. Such problems are left out of a run.
+        """
+        return [None] * len(problems)
+
+    def group(self, answers: Sequence[str]) -> list[int]:
+        """Number the answers so that equal ones share a number: the candidates of a majority vote. Equal text, by default."""
+        numbers: dict[str, int] = {}
+        return [numbers.setdefault(answer, len(numbers)) for answer in answers]
 
     def close(self) -> None:
         """Let go of worker processes, where a reward has any."""
@@ -333,6 +431,10 @@ class Benchmark(Protocol):
 
     def demonstrations(self) -> Sequence[Demonstration]:
         """SFT data; empty where the benchmark has none."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Identifies the demonstrations: equal fingerprints, equal texts, whatever path they were read from."""
         ...
 
 
@@ -378,6 +480,7 @@ __all__ = [
     "Policy",
     "Progress",
     "ProgressBar",
+    "PromptEncoder",
     "Reward",
     "RolloutEngine",
 ]

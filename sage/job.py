@@ -55,7 +55,12 @@ class Job:
         """Where stages report to."""
         return ConsoleProgress(self.console)
 
+    usable: Mapping[Split, Sequence[Problem]] | None = None
+    """What is left of the benchmark's problems once prompts and golds were looked at; ``None`` before."""
+    notes: tuple[str, ...] = ()
+    """What was found on the way: sentences for the first screen."""
+
     def problems(self, split: Split) -> Sequence[Problem]:
         """The problems of a split that count: all, or the first ``eval.max_problems`` of those to evaluate on."""
-        problems = self.parts.benchmark.problems(split)
+        problems = self.parts.benchmark.problems(split) if self.usable is None else self.usable.get(split, ())
         return problems if split is Split.TRAIN else problems[: self.config.eval.max_problems]

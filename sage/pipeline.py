@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from sage.config import ConfigError
 from sage.evaluation.curves import Curve
-from sage.evaluation.evaluate import EvaluationSettings, evaluate
 from sage.evaluation.figure import plot_pass_at_k
+from sage.evaluator import Evaluator
 from sage.interfaces import Policy
 from sage.job import Job
 from sage.loggers.jsonl import JsonlLogger, read_metrics
 from sage.loggers.multi import MultiLogger
 from sage.loggers.screens import print_plan, print_result
-from sage.summary import curve_metrics, estimated_seconds, figure_title, run_plan, run_result, write_summary
+from sage.memory import memory_estimate, memory_sentence
+from sage.summary import estimated_seconds, figure_title, run_plan, run_result, write_summary
 from sage.training.bank import BankSource, bank_key, cached_bank
 from sage.training.beta import AdaptiveBeta
 from sage.training.estimate import measure_speed
@@ -26,7 +27,8 @@ from sage.training.loop import Training, train
 from sage.training.optimiser import LearningRate, adamw
 from sage.training.response_anchor import ResponseAnchor
 from sage.training.sft import SftSettings, cached_sft, check_finite, sft_key
-from sage.types import Split, Stat, VerdictReason
+from sage.types import ModelFacts, Split, Stat, VerdictReason
+from sage.usable import usable_problems
 
 log = logging.getLogger(__name__)
 
@@ -38,17 +40,18 @@ def run(job: Job) -> Curve:
         The trained model's curve on the test problems, compared with the base's.
     """
     start = time.monotonic()
-    sft = sft_folder(job)
-    prompt = job.problems(Split.TRAIN)[0].prompt
-    rows = min(128, job.config.train.micro_batch_size)
-    speed = measure_speed(job.parts.model.create(), job.parts.rollout, prompt, job.config.train.sampling, rows)
-    print_plan(job.console, run_plan(job, estimated_seconds(job, speed, sft_cached=sft is None or sft.exists())))
-    if sft is not None and sft.exists():
-        job.console.print(f"[green]✓[/green] sft          cached in {sft}", soft_wrap=True)
+    with closing(job.parts.reward), closing(job.parts.rollout):
+        job, facts = _looked_at(job)
+        _print_plan(job, facts)
+        trained = _run(job, facts.max_length, start)
+    return trained
+
+
+def _run(job: Job, max_length: int | None, start: float) -> Curve:
     logger = MultiLogger(JsonlLogger(job.folder / "metrics.jsonl"), job.parts.logger)
-    with logger, closing(job.parts.reward):
+    with logger:
         _start(logger, job)
-        start_folder = base_folder(job)
+        start_folder = base_folder(job, max_length)
         policy = _begin_rl(job, start_folder)
         evaluator = Evaluator(job, policy, logger)
         base = evaluator.test(0, "base", None)
@@ -60,12 +63,58 @@ def run(job: Job) -> Curve:
         train(_training(job, policy, anchor, logger, evaluator))
         check_finite(policy, "train")
         trained = evaluator.test(job.config.train.steps, "trained", base)
-    policy.save(job.folder / "model")
+        policy.save(job.folder / "model")
     plot_pass_at_k({"base": base, "trained": trained}, job.folder / "pass_at_k.png", figure_title(job))
     write_summary(job.folder / "curve.json", base, trained)
     metrics = read_metrics(job.folder / "metrics.jsonl")
     print_result(job.console, run_result(job, base, trained, metrics, time.monotonic() - start))
     return trained
+
+
+def _looked_at(job: Job) -> tuple[Job, ModelFacts]:
+    """The job with the problems that it can use, and what is known of its model: everything that needs no weights.
+
+    Raises:
+        ConfigError: the model cannot be had, or prompts and completions do not fit it.
+    """
+    config, parts = job.config, job.parts
+    try:
+        facts, prompts = parts.model.facts(), parts.model.prompts()
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+    faults = [
+        f"{name}.sampling.max_tokens={sampling.max_tokens}: expected at most {facts.max_length - config.prompts.max_tokens}, as "
+        f"the model holds {facts.max_length} tokens and prompts.max_tokens={config.prompts.max_tokens} of them are the prompt's"
+        for name, sampling in (("train", config.train.sampling), ("eval", config.eval.sampling))
+        if facts.max_length is not None and config.prompts.max_tokens + sampling.max_tokens > facts.max_length
+    ]
+    if faults:
+        raise ConfigError(faults)
+    splits = [Split.TRAIN, Split.TEST, *([Split.VALIDATION] if config.eval.every else [])]
+    try:
+        usable = usable_problems(
+            parts.benchmark,
+            parts.reward,
+            prompts,
+            splits=splits,
+            max_tokens=config.prompts.max_tokens,
+            too_long=config.prompts.too_long,
+        )
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+    return replace(job, usable=usable.problems, notes=usable.notes), facts
+
+
+def _print_plan(job: Job, facts: ModelFacts) -> None:
+    sft, seconds, memory = sft_folder(job), None, memory_sentence(memory_estimate(job, facts))
+    cached = sft is None or sft.exists()
+    if not job.parts.model.pretrained:  # others take longer to load than a first impression is worth
+        prompt, rows = job.problems(Split.TRAIN)[0].prompt, min(128, job.config.train.micro_batch_size)
+        speed = measure_speed(job.parts.model.create(), job.parts.rollout, prompt, job.config.train.sampling, rows)
+        seconds = estimated_seconds(job, speed, sft_cached=cached)
+    print_plan(job.console, run_plan(job, memory, seconds))
+    if sft is not None and cached:
+        job.console.print(f"[green]✓[/green] sft          cached in {sft}", soft_wrap=True)
 
 
 def _start(logger: MultiLogger, job: Job) -> None:
@@ -75,10 +124,14 @@ def _start(logger: MultiLogger, job: Job) -> None:
         raise ConfigError([str(error)]) from error
 
 
-def _begin_rl(job: Job, folder: Path) -> Policy:
+def _begin_rl(job: Job, folder: Path | None) -> Policy:
     try:
         policy = job.parts.model.begin_rl(folder, job.config.seed)
     except Exception as error:
+        if folder is None and isinstance(error, ValueError):
+            raise ConfigError([str(error)]) from error
+        if folder is None:
+            raise
         log.exception("the policy cannot be built from %s", folder)  # the message has the error, the log its place
         # Written whole or not at all, so somebody or something else damaged it; every later run would fail the same way.
         raise ConfigError(
@@ -89,6 +142,10 @@ def _begin_rl(job: Job, folder: Path) -> Policy:
         ) from error
     if Stat.VALUES in job.parts.algorithm.needs:
         policy.add_critic(separate=job.parts.algorithm.separate_critic, seed=job.config.seed)
+    try:
+        job.parts.rollout.load_weights(policy)
+    except ValueError as error:  # an engine that does not start says which option to change
+        raise ConfigError([str(error)]) from error
     return policy
 
 
@@ -107,28 +164,44 @@ def sft_folder(job: Job) -> Path | None:
     model, benchmark = job.parts.model, job.parts.benchmark
     if not job.config.sft.enabled:
         return None
-    inputs = {"model": model.fingerprint(), "benchmark": repr(job.plain["benchmark"])}
+    inputs = {"model": model.fingerprint(), "demonstrations": benchmark.fingerprint()}
     return job.config.paths.cache / "sft" / sft_key(_sft_settings(job), inputs, type(model), type(benchmark))
 
 
-def base_folder(job: Job) -> Path:
-    """The folder with the weights that RL starts from: the SFT stage's, or the untrained model's."""
+def base_folder(job: Job, max_length: int | None) -> Path | None:
+    """The folder with the weights that RL starts from: the SFT stage's, or those of a model that was made up.
+
+    ``None`` for a pretrained model without that stage: its files are where they are.
+    """
     model, benchmark, folder = job.parts.model, job.parts.benchmark, sft_folder(job)
-    if folder is None:
-        folder = job.folder / "base"
-        model.create().save(folder)
-        return folder
-    start = lambda: (model.create(), benchmark.demonstrations())  # noqa: E731
-    return cached_sft(folder, start, _sft_settings(job), job.progress)
+    if folder is not None:
+        sft = job.config.sft
+        start = lambda: (model.create(sft.lora, sft.seed), benchmark.demonstrations())  # noqa: E731
+        return cached_sft(folder, start, _sft_settings(job), job.progress, max_length=max_length)
+    if model.pretrained:
+        return None
+    folder = job.folder / "base"
+    model.create().save(folder)
+    return folder
 
 
 def _sft_settings(job: Job) -> SftSettings:
     sft = job.config.sft
-    return SftSettings(seed=sft.seed, steps=sft.steps, batch_size=sft.batch_size, **asdict(sft.optimizer))
+    return SftSettings(
+        seed=sft.seed,
+        steps=sft.steps,
+        epochs=sft.epochs,
+        batch_size=sft.batch_size,
+        micro_batch_tokens=sft.micro_batch_tokens,
+        lora=sft.lora,
+        **asdict(sft.optimizer),
+    )
 
 
-def response_anchor(job: Job, policy: Policy, base: Path) -> ResponseAnchor | None:
-    """The bank of the base in ``base``, drawn with ``policy`` (which still equals it) or found in the cache, under the guide.
+def response_anchor(job: Job, policy: Policy, base: Path | None) -> ResponseAnchor | None:
+    """The bank of the policy as RL begins, drawn with ``policy`` (which still is that) or found in the cache, under the guide.
+
+    ``base`` is the folder with its weights; ``None`` for a pretrained model's own.
 
     ``None`` for a KL mode without a bank.
     """
@@ -149,67 +222,10 @@ def response_anchor(job: Job, policy: Policy, base: Path) -> ResponseAnchor | No
         "benchmark": repr(job.plain["benchmark"]),
         "reward": repr(job.plain["reward"]),
         "engine": job.plain["rollout"]["_target_"],
+        "model": "" if base is not None else parts.model.fingerprint(),
     }
     folder = job.config.paths.cache / "bank" / bank_key(source, base, inputs)
     return ResponseAnchor.shape(cached_bank(folder, source, job.progress), parts.guide, parts.kl_mode)
-
-
-class Evaluator:
-    """Evaluates a policy when it is due, and logs the curve."""
-
-    def __init__(self, job: Job, policy: Policy, logger: MultiLogger) -> None:
-        self._job = job
-        self._policy = policy
-        self._logger = logger
-        self._keep_reference = Stat.REFERENCE in job.parts.kl_mode.needs | job.parts.guide.needs
-
-    def after_step(self, step: int) -> None:
-        """Validate every ``eval.every`` steps."""
-        every = self._job.config.eval.every
-        if every and step % every == 0:
-            self.validate(step)
-
-    def validate(self, step: int) -> None:
-        """Evaluate on the validation problems."""
-        if self._job.config.eval.every:
-            n = self._job.config.eval.validation_n
-            self._evaluate(step, Split.VALIDATION, n, f"validation-{step:06d}", "eval", None)
-
-    def test(self, step: int, name: str, base: Curve | None) -> Curve:
-        """Evaluate on the test problems, against ``base`` where given."""
-        return self._evaluate(step, Split.TEST, self._job.config.eval.n, name, "test", base)
-
-    def _evaluate(self, step: int, split: Split, n: int, name: str, area: str, base: Curve | None) -> Curve:
-        job, settings = self._job, self._job.config.eval
-        curve = evaluate(
-            policy=self._policy,
-            engine=job.parts.rollout,
-            reward=job.parts.reward,
-            problems=job.problems(split),
-            split=split,
-            benchmark_name=job.parts.benchmark.name,
-            sampling=settings.sampling,
-            n=n,
-            seed=job.config.seed,
-            settings=EvaluationSettings(
-                confidence=settings.confidence,
-                bootstrap_samples=settings.bootstrap_samples,
-                stats_n=settings.stats_n,
-                batch_size=settings.batch_size,
-                micro_batch_size=job.config.train.micro_batch_size,
-            ),
-            folder=job.folder / "evaluation" / name,
-            progress=job.progress,
-            title=f"validation {step}" if split is Split.VALIDATION else name,
-            base=base,
-            reference_available=True,
-        )
-        if not self._keep_reference:
-            self._policy.release_reference()
-        section = f"{area}/{job.parts.benchmark.name}"
-        self._logger.log_curve(step, section, curve.values())
-        self._logger.log(step, {f"{section}/{name}": value for name, value in curve_metrics(curve).items()})
-        return curve
 
 
 def _training(
@@ -238,6 +254,7 @@ def _training(
             temperature=sampling.temperature,
             micro_batch_size=config.train.micro_batch_size,
             seed=config.seed,
+            importance_sampling=config.train.importance_sampling,
         ),
         engine=parts.rollout,
         reward=parts.reward,

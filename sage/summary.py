@@ -34,8 +34,8 @@ def figure_title(job: Job) -> str:
     return f"{job.choices['model']} on {job.parts.benchmark.name}: {chosen}"
 
 
-def run_plan(job: Job, seconds: float) -> RunPlan:
-    """The first panel."""
+def run_plan(job: Job, memory: str, seconds: float | None) -> RunPlan:
+    """The first panel; ``seconds`` is the expected length, where it is known."""
     config, parts = job.config, job.parts
     guide = job.choices["guide"]
     kl_mode = job.choices["kl_mode"]
@@ -61,6 +61,7 @@ def run_plan(job: Job, seconds: float) -> RunPlan:
         on_policy=epochs * minibatches == 1,
         evaluation=evaluation,
         folder=job.folder,
+        memory=memory,
         seconds=seconds,
         notes=_notes(job),
     )
@@ -70,9 +71,10 @@ def _notes(job: Job) -> tuple[str, ...]:
     """What a reader must know before comparing this run with another."""
     bank = job.parts.kl_mode.bank
     if bank is None:
-        return ()
+        return job.notes
     problems = len(job.problems(Split.TRAIN))
     return (
+        *job.notes,
         f"bank of {problems:,} problems x {bank.samples:,} samples of the base = {problems * bank.samples:,}, drawn once and "
         "cached; progress/samples and progress/tokens count them",
     )
@@ -94,9 +96,17 @@ def estimated_seconds(job: Job, speed: Speed, *, sft_cached: bool) -> float:
     validations = 0 if not config.eval.every else 1 + config.train.steps // config.eval.every
     evaluated = 2 * len(job.problems(Split.TEST)) * config.eval.n
     evaluated += validations * len(job.problems(Split.VALIDATION)) * config.eval.validation_n
-    sft = 0 if sft_cached else config.sft.steps * config.sft.batch_size * speed.update
+    sft = 0 if sft_cached else _demonstrations(job) * speed.update
     evaluated += 0 if bank is None else len(job.problems(Split.TRAIN)) * bank.samples
     return sft + config.train.steps * step + evaluated * speed.sample
+
+
+def _demonstrations(job: Job) -> int:
+    """How many the SFT stage goes through."""
+    sft = job.config.sft
+    if sft.steps is not None:
+        return sft.steps * sft.batch_size
+    return (sft.epochs or 0) * len(job.parts.benchmark.demonstrations())
 
 
 def curve_metrics(curve: Curve) -> dict[str, float]:

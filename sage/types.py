@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +40,8 @@ class StopReason(StrEnum):
     """The policy sampled the end token; it is the last of ``token_ids`` and is trained."""
     LENGTH = "length"
     """The completion was cut at ``max_tokens``."""
+    STOP = "stop"
+    """One of the sampling's stop strings came; the token that completed it is the last of ``token_ids``."""
 
 
 class VerdictReason(StrEnum):
@@ -91,6 +93,23 @@ class Demonstration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What a model's configuration says of it before its weights are loaded."""
+
+    parameters: int
+    """In all, tied ones once."""
+    trainable: int
+    """Those that RL trains: all, or the adapter's."""
+    bytes_per_parameter: int
+    """Of the weights as they are held."""
+    max_length: int | None
+    """Prompt and completion together, in tokens; ``None`` where the model states no limit."""
+    hidden_size: int
+    num_layers: int
+    vocabulary: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How completions are drawn; kept apart for training and for evaluation, and saved with every result."""
 
@@ -104,6 +123,23 @@ class Sampling:
     """Drop tokens less probable than this share of the most probable one; 0 keeps all."""
     max_tokens: int
     """Cut a completion after this many tokens, the end token included."""
+    stop: tuple[str, ...]
+    """Texts that end a completion where they occur; they are no part of its text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportanceSampling:
+    """How losses are weighted for what the engine sampled from and the trainer computes to be other distributions.
+
+    Engines round otherwise, and truncated sampling (top-p, top-k, min-p) draws from less than the policy.
+    """
+
+    level: Literal["token", "sequence"] | None
+    """Weigh a token by its own ratio, a sequence by the product of its tokens', or nothing at all."""
+    min: float
+    """Lower bound of a weight."""
+    max: float
+    """Upper bound: truncated importance sampling (Ionides 2008)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +161,7 @@ class Completion:
     sampler_logprobs: tuple[float, ...]
     """Log-prob of each token under the distribution that it was drawn from (temperature and truncation applied)."""
     text: str
-    """The decoded tokens without the end token."""
+    """The decoded tokens, without the end token and without a stop string and what follows it."""
     stop_reason: StopReason
 
 
@@ -347,6 +383,10 @@ class LossTerms:
     """``[B, T]`` bool."""
     entropy: Tensor
     """``[B, T]`` nats."""
+    sampler_gap: Tensor
+    """``[B, T]`` log-prob of the trainer before the update minus that of the engine that sampled the token."""
+    importance: Tensor
+    """``[B, T]`` weight of each token that corrects for the gap; 1 without correction."""
     q: Tensor
     """``[B, T]`` the guide after clamp and mask, before strength."""
     kl: Tensor | None

@@ -15,7 +15,7 @@ from sage.models.tiny import TinyModel
 from sage.training.bank import Bank
 from sage.types import Completion, Group, Problem, Sampling, StopReason, Verdict, VerdictReason
 
-SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, max_tokens=24)
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, max_tokens=24, stop=())
 
 
 class SilentBar:
@@ -59,7 +59,7 @@ class MemoryLogger:
 def tiny_model(**changes) -> TinyModel:
     """The model of ``conf/model/tiny.yaml`` with some values changed."""
     values = yaml.safe_load((conf_dir() / "model" / "tiny.yaml").read_text())
-    del values["_target_"]
+    del values["_target_"], values["defaults"]
     return TinyModel(**values | changes)
 
 

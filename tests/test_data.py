@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,9 @@ class Listed:
     def demonstrations(self) -> list[Any]:
         return []
 
+    def fingerprint(self) -> str:
+        return ""
+
 
 class Says(Reward):
     """Accepts the answers that are whole numbers."""
@@ -92,14 +95,24 @@ def test_overlap_is_told_for_each_source() -> None:
     assert [(pair.train, pair.test, pair.same_answer) for pair in second.shared] == [("t/2", "b/1", False)]
 
 
+def test_generated_problems_are_near_each_other_by_design_and_not_compared() -> None:
+    words = "How many legs are there in all if you have {} horses and a cat?"
+    made = [problem(str(n), words.format(n), generated=True) for n in range(4)]
+    written = [problem(str(n), words.format(n)) for n in range(4)]
+    assert overlap(made[:2], made[2:]) == ()
+    assert [len(found.near) for found in overlap(written[:2], written[2:])] == [2]
+    assert check(Listed(made, []), Says()).near_repeats == ()
+    assert len(check(Listed(written, []), Says()).near_repeats) == 6
+
+
 def test_golds_are_judged_by_whatever_the_reward_offers() -> None:
     """K34, K48: golds that cannot be compared with themselves are named before any model is loaded."""
     problems = [problem("1", "a", "7"), problem("2", "b", "see figure")]
-    assert bad_golds(Says(), problems) == {"2": "its own answer is unparsable"}
+    assert bad_golds(Says(), problems) == {}  # it looks at no gold as far as anybody knows
 
     class Checks(Says):
-        def check_golds(self, answers: list[str]) -> list[str | None]:
-            return [None if answer == "see figure" else f"no {answer}" for answer in answers]
+        def check(self, problems: Sequence[Problem]) -> list[str | None]:
+            return [None if p.answer == "see figure" else f"no {p.answer}" for p in problems]
 
     assert bad_golds(Checks(), problems) == {"1": "no 7"}
 

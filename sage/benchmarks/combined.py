@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,7 +20,7 @@ SOURCE = "source"
 
 @dataclass(frozen=True, kw_only=True)
 class CombinedBenchmark:
-    """Training, validation and demonstrations of one benchmark; the test problems of several, one after the other.
+    """Training and validation problems of one benchmark, test problems of several, demonstrations of one more.
 
     ``problem.columns["source"]`` names the benchmark that a problem comes from: results are to be shown for each of them,
     since a mean over all problems weighs a benchmark by its size.
@@ -30,6 +31,8 @@ class CombinedBenchmark:
     train: Benchmark
     test: Mapping[str, Benchmark]
     """Name -> benchmark whose test problems count; each under its own name."""
+    sft: Benchmark | None
+    """The benchmark whose demonstrations are used, loaded when they are; ``None`` uses those of ``train``."""
     drop_overlap: bool
     """Leave out training problems that a test set asks too, the same up to layout. Near ones stay: see
     ``sage-data check``."""
@@ -54,12 +57,24 @@ class CombinedBenchmark:
         return self._problems[Split(split)]
 
     def demonstrations(self) -> Sequence[Demonstration]:
-        """Those of the training benchmark."""
-        return self.train.demonstrations()
+        """Those of the benchmark for SFT."""
+        part, section = self._shown
+        with _option_names(section):
+            return part.demonstrations()
+
+    def fingerprint(self) -> str:
+        """That of the benchmark for SFT."""
+        part, section = self._shown
+        with _option_names(section):
+            return part.fingerprint()
+
+    @property
+    def _shown(self) -> tuple[Benchmark, str]:
+        return (self.train, "train") if self.sft is None else (self.sft, "sft")
 
     @property
     def parts(self) -> Sequence[Benchmark]:
-        """All benchmarks, the training one first."""
+        """All benchmarks with problems, the training one first."""
         return (self.train, *self.test.values())
 
     @cached_property
@@ -82,9 +97,15 @@ def question(problem: Problem) -> str:
 
 
 def _labelled(part: Benchmark, split: Split, section: str) -> list[Problem]:
-    try:
+    with _option_names(section):
         problems = part.problems(split)
-    except ValueError as error:
-        # A part names its options as if it stood alone.
-        raise ValueError(re.sub(r"\bbenchmark\.(?=\w)", f"benchmark.{section}.", str(error))) from error
     return [replace(problem, columns={**problem.columns, SOURCE: part.name}) for problem in problems]
+
+
+@contextmanager
+def _option_names(section: str) -> Iterator[None]:
+    """A part names its options in errors as if it stood alone: put in the section that it stands in."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(re.sub(r"\bbenchmark\.(?=\w)", f"benchmark.{section}.", str(error))) from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import combinations_with_replacement
@@ -21,6 +21,8 @@ from sage.benchmarks.countdown_solver import Solver
 from sage.types import Demonstration, Problem, Split
 
 T = TypeVar("T")
+_NOT_SHOWN = ("name", "max_prompt_tokens", "max_completion_tokens")
+"""Parameters that no demonstration depends on."""
 Numbers = tuple[int, ...]
 Solutions = dict[int, list[str]]
 """Target -> chains that end in it."""
@@ -110,6 +112,10 @@ class CountdownBenchmark:
     def demonstrations(self) -> Sequence[Demonstration]:
         """The SFT data, shuffled; made at the first call, at about 250,000 a second."""
         return self._demonstrations
+
+    def fingerprint(self) -> str:
+        """The parameters that choose the demonstrations: making them takes a second, which no run with a cached base pays."""
+        return repr({name: value for name, value in asdict(self).items() if name not in _NOT_SHOWN})
 
     @cached_property
     def _multisets(self) -> list[Numbers]:

@@ -12,6 +12,7 @@ last ``\\boxed{}``."""
 
 _STEP = re.compile(r"\[(-?\d+)\]|\.?([^.\[\]]+)")
 _INTEGER = re.compile(r"(-?)0*(\d+)(?:\.0*)?")
+_NUMBER = re.compile(r"-?(?=\.?\d)(?:\d{1,3}(?:,\d{3})+|\d*)(?:\.\d+)?")
 _DOLLARS = re.compile(r"\$([^$]+)\$")
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-z])\s*")
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
@@ -102,6 +103,15 @@ def gold_of(text: str, form: AnswerForm) -> str:
     if not text:
         raise RowError("has an empty answer")
     return text
+
+
+def is_number(gold: str) -> bool:
+    r"""Whether a gold is a whole or decimal number, thousands perhaps marked by commas.
+
+    >>> [is_number(gold) for gold in ("-3", "1,250.5", ".5", "1/2", "2\\pi", "12,3", "")]
+    [True, True, True, False, False, False, False]
+    """
+    return _NUMBER.fullmatch(gold) is not None
 
 
 def last_box(text: str) -> str | None:

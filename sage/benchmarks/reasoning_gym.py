@@ -12,6 +12,8 @@ from typing import Any
 from sage.types import Demonstration, Problem, Split
 
 QUESTION = "{question}"
+GENERATED = {"generated": True}
+"""Marks a problem that a program made: those of other splits look like it by design."""
 _STREAMS = {Split.TEST: 0, Split.VALIDATION: 1, Split.TRAIN: 2}
 """The test split is drawn first, so that resizing another one leaves it as it is."""
 _STREAM_LENGTH = 2**24
@@ -70,6 +72,10 @@ class ReasoningGymBenchmark:
         """None: the package gives answers without the way to them."""
         return ()
 
+    def fingerprint(self) -> str:
+        """Empty, as there are no demonstrations."""
+        return ""
+
     @cached_property
     def _problems(self) -> dict[Split, list[Problem]]:
         seen: set[str] = set()
@@ -106,7 +112,8 @@ class ReasoningGymBenchmark:
             id=name,
             prompt=self.template.replace(QUESTION, entry["question"].strip()),
             answer="" if entry["answer"] is None else str(entry["answer"]),
-            columns={"question": entry["question"], "task": self.task, "options": self.options, "entry": entry},
+            columns={"question": entry["question"], "task": self.task, "options": self.options, "entry": entry}
+            | GENERATED,
         )
 
 

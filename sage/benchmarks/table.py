@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from sage.benchmarks.gold import AnswerForm, RowError, gold_of, head, text_of, value_at, worked_solution
+from sage.benchmarks.fingerprint import of_texts
+from sage.benchmarks.gold import AnswerForm, RowError, gold_of, head, is_number, text_of, value_at, worked_solution
 from sage.benchmarks.rows import Row, keep, read_file, read_hub
 from sage.benchmarks.splits import Dropped, Problems, drawn, without_repeats
 from sage.types import Demonstration, Problem, Split
@@ -41,6 +42,8 @@ class TableBenchmark:
     """Column, or a path into one: ``messages[0].content``."""
     answer: str
     answer_form: AnswerForm
+    numeric_answers: bool
+    """Keep only the rows whose gold is a whole or decimal number."""
     id: str | None
     """Column that names a row; ``None`` numbers the rows as they stand in the file."""
     solution: str | None
@@ -107,9 +110,13 @@ class TableBenchmark:
             if problem.columns["solution"]
         )
 
+    def fingerprint(self) -> str:
+        """A hash of the demonstrations, which are loaded for it: the same texts from another file have the same."""
+        return of_texts(self.demonstrations())
+
     @property
     def dropped(self) -> Sequence[Dropped]:
-        """Rows that were left out, other than by ``where``, ``exclude`` and ``max_rows``."""
+        """Rows that were left out, other than by ``where``, ``exclude``, ``max_rows`` and ``numeric_answers``."""
         return self._loaded[1]
 
     @cached_property
@@ -183,17 +190,25 @@ class TableBenchmark:
 
     def _parsed(self, split: Split, dropped: list[Dropped]) -> list[Problem]:
         problems: list[Problem] = []
+        other_golds = 0
         for number, row in keep(self._rows(split), self.where)[: self.max_rows]:
             key = number if self.id is None else value_at(row, self.id)
             name = f"{self.name}/{split}/{key}"
             try:
-                problems.append(self._problem(name, row))
+                problem = self._problem(name, row)
             except RowError as error:
                 if self.unusable == "refuse":
                     raise ValueError(
                         f"problem {name} {error}; type benchmark.unusable=drop to leave such rows out"
                     ) from error
                 dropped.append(Dropped(name, "unusable", str(error)))
+                continue
+            if self.numeric_answers and not is_number(problem.answer):
+                other_golds += 1
+                continue
+            problems.append(problem)
+        if other_golds:
+            log.info("%s: %d %s rows left out, whose gold is no number", self.name, other_golds, split)
         names = [problem.id for problem in problems]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)

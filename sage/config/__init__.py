@@ -5,6 +5,7 @@ lists every fault with the nearest valid name. Nothing here imports torch, trans
 checked by reading their source, so a mistyped command line is refused at once.
 """
 
+from sage.config.compose import composed
 from sage.config.errors import ConfigError, explain, readable_errors
 from sage.config.folders import conf_dir, register_resolvers, use_plugin_folders
 from sage.config.load import PLUGINS, check_plugin, load
@@ -29,6 +30,7 @@ __all__ = [
     "SftConfig",
     "TrainConfig",
     "check_plugin",
+    "composed",
     "conf_dir",
     "explain",
     "load",

@@ -146,8 +146,10 @@ def _impossible(config: RunConfig, plain: Mapping[str, Any]) -> Iterator[str]:
     minibatches = plain["algorithm"].get("minibatches", 1)
     if minibatches > rows:
         yield wrong("algorithm.minibatches", minibatches, f"at most {rows}, the completions of a step")
+    if config.sft.enabled and (config.sft.steps is None) == (config.sft.epochs is None):
+        yield wrong("sft.epochs", config.sft.epochs, "exactly one of sft.steps and sft.epochs, the other null")
     room = plain["model"].get("max_length")
-    prompt = plain["benchmark"].get("max_prompt_tokens") or 1
+    prompt = config.prompts.max_tokens
     if isinstance(room, int):
         for name, sampling in (("train", train.sampling), ("eval", evaluation.sampling)):
             if prompt + sampling.max_tokens > room:

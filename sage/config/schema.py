@@ -6,12 +6,12 @@ No field has a default: ``conf/config.yaml`` holds every value once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sage.types import Sampling
+from sage.types import ImportanceSampling, Sampling
 
 SamplingConfig = Sampling
 """A ``sampling`` section is a :class:`sage.types.Sampling`, the carrier that engines take."""
@@ -47,6 +47,7 @@ class TrainConfig:
     """Sequences that a forward pass holds."""
     target_kl: float | None
     """Adapt the KL mode's beta to hold this KL to the reference, nats a token; ``None`` keeps beta."""
+    importance_sampling: ImportanceSampling
     sampling: Sampling
     optimizer: OptimizerConfig
 
@@ -74,13 +75,31 @@ class EvalConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptsConfig:
+    """What happens on prompts that are too long, when the data is loaded."""
+
+    max_tokens: int
+    """Of the encoded prompt, chat template included."""
+    too_long: Literal["error", "drop", "cut"]
+    """``cut`` leaves out the beginning of the question, so that the template stays whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SftConfig:
     """The supervised stage that warms up a base model."""
 
     enabled: bool
     seed: int
-    steps: int
+    steps: int | None
+    """Optimiser steps; ``None`` where ``epochs`` says how many."""
+    epochs: int | None
+    """Passes over the demonstrations; ``None`` where ``steps`` says how many."""
     batch_size: int
+    """Demonstrations of an optimiser step."""
+    micro_batch_tokens: int
+    """Padded tokens that a forward pass holds; changes memory and speed, not the result."""
+    lora: Mapping[str, Any] | None
+    """Train an adapter of this shape, merged into the weights when the stage ends; ``None`` trains every weight."""
     optimizer: OptimizerConfig
 
 
@@ -97,6 +116,7 @@ class RunConfig:
     """Everything but the plug-ins."""
 
     seed: int
+    prompts: PromptsConfig
     train: TrainConfig
     eval: EvalConfig
     sft: SftConfig
@@ -132,6 +152,7 @@ _SAMPLING = {
     "top_k": _whole(0, " (0 keeps every token)"),
     "min_p": Rule("a number in [0, 1)", lambda value: 0 <= value < 1),
     "max_tokens": _whole(1),
+    "stop": Rule("a list of texts, none of them empty", all),
 }
 
 
@@ -146,6 +167,9 @@ RULES: dict[str, Rule] = {
     "train.completions_per_problem": _whole(1),
     "train.micro_batch_size": _whole(1),
     "train.target_kl": _POSITIVE,
+    "train.importance_sampling.min": Rule("a number in [0, 1]", lambda value: 0 <= value <= 1),
+    "train.importance_sampling.max": Rule("a number >= 1 (.inf for no bound)", lambda value: value >= 1),
+    "prompts.max_tokens": _whole(1),
     "train.sampling.temperature": Rule(
         "a finite number > 0 (greedy decoding cannot explore, and log-probs divide by it)",
         lambda value: 0 < value < math.inf,
@@ -163,7 +187,9 @@ RULES: dict[str, Rule] = {
     "eval.sampling.temperature": Rule("a finite number >= 0 (0 is greedy)", lambda value: 0 <= value < math.inf),
     **_under("eval.sampling", _SAMPLING),
     "sft.seed": _whole(0),
-    "sft.steps": _whole(1, " (sft.enabled=false skips the stage)"),
+    "sft.steps": _whole(1, ", or null where sft.epochs counts (sft.enabled=false skips the stage)"),
+    "sft.epochs": _whole(1, ", or null where sft.steps counts"),
+    "sft.micro_batch_tokens": _whole(1),
     "sft.batch_size": _whole(1),
     **_under("sft.optimizer", _OPTIMIZER),
     "paths.outputs": Rule("a folder", lambda value: str(value) != ""),

@@ -111,7 +111,8 @@ def convert(expected: Any, value: Any) -> Any:
     if expected is float:
         return float(value)
     if get_origin(expected) is tuple:
-        return tuple(map(convert, get_args(expected), value))
+        kinds = get_args(expected)
+        return tuple(map(convert, kinds[:1] * len(value) if Ellipsis in kinds else kinds, value))
     return value
 
 

@@ -7,18 +7,23 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
+def json_line(row: Mapping[str, Any]) -> bytes:
+    """One JSON object, ended by a line break."""
+    # A lone surrogate in a text has no UTF-8 form; backslashreplace writes \udcXX, which JSON reads back as itself.
+    return _ENCODER.encode(row).encode("utf-8", "backslashreplace") + b"\n"
+
+
 @contextmanager
-def writing(path: Path) -> Iterator[TextIO]:
-    """A text file that appears under ``path`` when the block ends without an error."""
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file that appears under ``path`` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f"{path.name}.partial")
-    # A lone surrogate in a text has no UTF-8 form; backslashreplace writes \udcXX, which JSON reads back as itself.
-    with aside.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+    with aside.open("wb") as file:
         yield file
     os.replace(aside, path)
 
@@ -27,14 +32,13 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write one indented JSON object; NaN and infinities are refused, write ``None`` for what is undefined."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     with writing(path) as file:
-        file.write(text + "\n")
+        file.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write one JSON object a line."""
-    encode = _ENCODER.encode
     with writing(path) as file:
-        file.writelines(f"{encode(row)}\n" for row in rows)
+        file.writelines(map(json_line, rows))
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

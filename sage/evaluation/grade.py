@@ -12,6 +12,9 @@ from sage.interfaces import Progress, Reward
 from sage.training.collect import grade as attach_verdicts
 from sage.types import Group, Verdict, VerdictReason
 
+_AT_ONCE = 2048
+"""Completions that a reward is asked for together."""
+
 
 def grade(groups: Sequence[Group], reward: Reward, *, path: Path, progress: Progress, title: str) -> list[Group]:
     """Judge every completion and write the verdicts.
@@ -28,11 +31,23 @@ def grade(groups: Sequence[Group], reward: Reward, *, path: Path, progress: Prog
     """
     graded: list[Group] = []
     with progress.stage(f"{title}: grade", sum(len(g.completions) for g in groups), "completions") as bar:
-        for group in groups:
-            graded.extend(attach_verdicts([group], reward))
-            bar.update(len(group.completions))
+        for some in _at_once(groups):
+            graded.extend(attach_verdicts(some, reward))
+            bar.update(sum(len(group.completions) for group in some))
     write_jsonl(path, _rows(graded))
     return graded
+
+
+def _at_once(groups: Sequence[Group]) -> Iterator[list[Group]]:
+    """Enough for the workers of a reward to share, few enough for a bar to move."""
+    some: list[Group] = []
+    for group in groups:
+        some.append(group)
+        if sum(len(g.completions) for g in some) >= _AT_ONCE:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 def _rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,17 +11,43 @@ from torch import Tensor
 
 from sage.interfaces import Policy, Progress
 from sage.training.packing import pack
-from sage.types import Group
+from sage.types import Batch, Group
+
+_VOCABULARY_AT_ONCE = 1 << 27
+"""Log-probs of a pass over the whole vocabulary: half a gigabyte, of the policy and of the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionStats:
-    """Means over sampled completions."""
+    """Sums over sampled completions; those of several problems add up."""
 
-    entropy: float
-    """Entropy of a token's distribution in nats, mean over tokens."""
-    kl_to_reference: float | None
-    """KL(policy || reference) of a completion in nats, mean over completions; ``None`` without a reference."""
+    completions: int
+    tokens: int
+    entropy_sum: float
+    """Over tokens, nats."""
+    kl_sum: float | None
+    """Over tokens, nats; ``None`` without a reference."""
+
+    @property
+    def entropy(self) -> float:
+        """Entropy of a token's distribution in nats, mean over tokens."""
+        return self.entropy_sum / self.tokens
+
+    @property
+    def kl_to_reference(self) -> float | None:
+        """KL(policy || reference) of a completion in nats, mean over completions; ``None`` without a reference."""
+        return None if self.kl_sum is None else self.kl_sum / self.completions
+
+
+def pooled(stats: Sequence[CompletionStats]) -> CompletionStats:
+    """The sums of several problems together."""
+    kls = [s.kl_sum for s in stats if s.kl_sum is not None]
+    return CompletionStats(
+        completions=sum(s.completions for s in stats),
+        tokens=sum(s.tokens for s in stats),
+        entropy_sum=math.fsum(s.entropy_sum for s in stats),
+        kl_sum=math.fsum(kls) if kls else None,
+    )
 
 
 @torch.no_grad()
@@ -34,7 +61,7 @@ def completion_stats(
     reference: bool,
     progress: Progress,
     title: str,
-) -> CompletionStats:
+) -> list[CompletionStats]:
     """Entropy and KL over the first completions of each problem, whatever their verdicts.
 
     The KL is Rao-Blackwellised: of every visited state the exact sum over the vocabulary is taken in place of the
@@ -49,31 +76,49 @@ def completion_stats(
         reference: whether the policy has a reference to compare with.
         progress: where to report.
         title: what is evaluated, for the progress bar.
+
+    Returns:
+        One a problem, in order.
     """
     if stats_n < 1 or micro_batch_size < 1:
         raise ValueError(f"stats_n={stats_n}, micro_batch_size={micro_batch_size}: expected whole numbers >= 1")
     # Verdicts are dropped, so that packing does not mask the completions that the reward abstained from.
     groups = [replace(group, completions=group.completions[:stats_n], verdicts=()) for group in groups]
-    device = next(iter(policy.trainable_parameters())).device
     per_group = len(groups[0].completions)
     step = max(1, micro_batch_size // per_group)
-    sequences = per_group * len(groups)
-    entropy_sum, tokens, kl_sum = 0.0, 0, 0.0
-    with progress.stage(f"{title}: entropy and KL", sequences, "completions") as bar:
+    rows: list[tuple[int, float, float]] = []
+    """Tokens, entropy and KL of each completion."""
+    with progress.stage(f"{title}: entropy and KL", per_group * len(groups), "completions") as bar:
         # Packed piece by piece: a piece is padded to its own longest completion only.
         for start in range(0, len(groups), step):
-            packed = pack(groups[start : start + step], device=device)
-            for row in range(0, len(packed), micro_batch_size):
-                batch = packed.rows(slice(row, row + micro_batch_size))
-                ours = policy.token_stats(batch, temperature=temperature, vocabulary=reference)
-                entropy_sum += float(ours.entropy.double()[batch.mask].sum())
-                tokens += int(batch.mask.sum())
-                if reference:
-                    theirs = policy.reference_stats(batch, temperature=temperature, vocabulary=True)
-                    kl = exact_kl(_full(ours.vocabulary_logprobs), _full(theirs.vocabulary_logprobs))
-                    kl_sum += float(kl.double()[batch.mask].sum())
+            packed = pack(groups[start : start + step], device=policy.device)
+            at_once = micro_batch_size
+            if reference:
+                row_size = packed.response_ids.shape[1] * len(policy.tokenizer)
+                at_once = min(at_once, max(1, _VOCABULARY_AT_ONCE // row_size))
+            for row in range(0, len(packed), at_once):
+                batch = packed.rows(slice(row, row + at_once))
+                rows += _row_sums(policy, batch, temperature, reference)
                 bar.update(len(batch))
-    return CompletionStats(entropy=entropy_sum / tokens, kl_to_reference=kl_sum / sequences if reference else None)
+    return [
+        CompletionStats(
+            completions=per_group,
+            tokens=sum(tokens for tokens, _, _ in rows[start : start + per_group]),
+            entropy_sum=math.fsum(entropy for _, entropy, _ in rows[start : start + per_group]),
+            kl_sum=math.fsum(kl for _, _, kl in rows[start : start + per_group]) if reference else None,
+        )
+        for start in range(0, len(rows), per_group)
+    ]
+
+
+def _row_sums(policy: Policy, batch: Batch, temperature: float, reference: bool) -> list[tuple[int, float, float]]:
+    ours = policy.token_stats(batch, temperature=temperature, vocabulary=reference)
+    kl = torch.zeros_like(ours.entropy)
+    if reference:
+        theirs = policy.reference_stats(batch, temperature=temperature, vocabulary=True)
+        kl = exact_kl(_full(ours.vocabulary_logprobs), _full(theirs.vocabulary_logprobs))
+    sums = [torch.where(batch.mask, values, 0.0).double().sum(-1).tolist() for values in (ours.entropy, kl)]
+    return list(zip(batch.mask.sum(-1).tolist(), *sums, strict=True))
 
 
 def exact_kl(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:

@@ -39,6 +39,8 @@ class RunPlan:
     evaluation: str
     """E.g. ``200 test problems x 256 samples, before and after``."""
     folder: Path
+    memory: str = ""
+    """How much it will take; empty where that is not worth a line."""
     seconds: float | None = None
     """Expected length of the run; ``None`` where it is not known."""
     notes: tuple[str, ...] = ()
@@ -109,6 +111,8 @@ def print_plan(console: Console, plan: RunPlan) -> None:
         ("evaluate", plan.evaluation),
         ("folder", str(plan.folder)),
     ]
+    if plan.memory:
+        rows.append(("memory", plan.memory))
     if plan.seconds is not None:
         rows.append(("time", _about(plan.seconds)))
     if plan.on_policy:

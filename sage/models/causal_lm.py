@@ -7,16 +7,24 @@ tokens alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from sage.maths.logprobs import predicting_positions, token_statistics
+from sage.maths.logprobs import TokenStatistics, predicting_positions, token_statistics
+from sage.models.lora import REFERENCE, TRAINED, merged_weights
+from sage.models.prompts import Prompts
 from sage.types import Batch, TokenStats
+
+_LOGITS_AT_ONCE = 2**26
+"""Numbers: 256 MiB in float32."""
 
 
 class CausalPolicy:
@@ -24,18 +32,36 @@ class CausalPolicy:
 
     Args:
         model: a ``PreTrainedModel`` with a language-model head, or a ``PeftModel`` around one.
-        tokenizer: its tokenizer.
+        prompts: its tokenizer and chat template.
         load_reference: gives the weights as RL began, when somebody asks for them (so that ``kl=none`` never loads them).
-            ``None`` with an adapter: the reference is the model without it, and no second copy of the weights exists.
+            ``None`` with an adapter: the reference is the model without it, or with the frozen copy of a tuned adapter, and
+            no second copy of the weights exists.
+        compute_dtype: of matrix products where it is not that of the weights (``torch.autocast``).
     """
 
-    def __init__(self, model: Any, tokenizer: Any, load_reference: Callable[[], Any] | None = None) -> None:
-        self.model = model.eval()  # no dropout: the update must see the distribution that was sampled from
-        self.tokenizer = tokenizer
+    def __init__(
+        self,
+        model: Any,
+        prompts: Prompts,
+        load_reference: Callable[[], Any] | None = None,
+        compute_dtype: torch.dtype | None = None,
+    ) -> None:
+        # No dropout but an adapter's own: the update must see the distribution that was sampled from.
+        self.model = model.eval()
+        self.prompts = prompts
         self._load_reference = load_reference
+        self._compute_dtype = compute_dtype
         self._reference: Any = None
         self._critic: Any = None
         self._value_head: torch.nn.Linear | None = None
+        self._trains_otherwise = bool(getattr(self.causal_lm, "is_gradient_checkpointing", False)) or any(
+            isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules()
+        )
+
+    @property
+    def tokenizer(self) -> Any:
+        """Of the prompts."""
+        return self.prompts.tokenizer
 
     @property
     def has_adapter(self) -> bool:
@@ -56,7 +82,15 @@ class CausalPolicy:
 
     def encode_prompt(self, prompt: str) -> tuple[int, ...]:
         """Prompt text to token ids."""
-        return tuple(self.tokenizer(prompt)["input_ids"])
+        return self.prompts.encode_prompt(prompt)
+
+    def encode_prompts(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
+        """The same for many."""
+        return self.prompts.encode_prompts(prompts)
+
+    def encode_completions(self, completions: Sequence[str]) -> list[tuple[int, ...]]:
+        """Texts to imitate, each closed by the end token."""
+        return self.prompts.encode_completions(completions)
 
     def token_stats(
         self, batch: Batch, *, temperature: float, vocabulary: bool = False, values: bool = False
@@ -66,16 +100,37 @@ class CausalPolicy:
         Raises:
             RuntimeError: if ``values`` are asked of a policy without a critic.
         """
-        hidden = _response_hidden(self.causal_lm, batch)
-        stats = _response_stats(self.causal_lm, hidden, batch, temperature, vocabulary)
-        return replace(stats, values=_scatter(self._values(hidden, batch), batch.mask)) if values else stats
+        with self._mode(), self.autocast():
+            states = self._states(self.causal_lm, batch)
+            stats = self._response_stats(self.causal_lm, states, batch, temperature, vocabulary)
+            return replace(stats, values=_scatter(self._values(states, batch), batch.mask)) if values else stats
 
-    def _values(self, hidden: Tensor, batch: Batch) -> Tensor:
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Matrix products in the dtype that the model computes in."""
+        return torch.autocast(
+            self.device.type, self._compute_dtype or torch.bfloat16, enabled=self._compute_dtype is not None
+        )
+
+    @contextmanager
+    def _mode(self) -> Iterator[None]:
+        """Training mode where it means something: gradient checkpointing and an adapter's dropout, in updates alone."""
+        if not (self._trains_otherwise and torch.is_grad_enabled()):
+            yield
+            return
+        self.model.train()
+        try:
+            yield
+        finally:
+            self.model.eval()
+
+    def _values(self, states: Tensor, batch: Batch) -> Tensor:
         if self._value_head is None:
             raise RuntimeError("this policy has no critic: call add_critic first")
         if self._critic is not None:
-            hidden = _response_hidden(self._critic, batch)
-        return self._value_head(hidden).squeeze(-1).float()
+            states = _response_hidden(self._critic, batch)
+        elif not self._plain_head:
+            states = _response_hidden(self.causal_lm, batch)
+        return self._value_head(states.to(self._value_head.weight.dtype)).squeeze(-1).float()
 
     def add_critic(self, *, separate: bool, seed: int) -> None:
         """Give the policy a value head: one linear map of the hidden state that also predicts the token.
@@ -110,13 +165,24 @@ class CausalPolicy:
             RuntimeError: if the policy was built without a reference.
         """
         if self.has_adapter:
-            with self.model.disable_adapter():
-                return _score(self.causal_lm, batch, temperature, vocabulary)
+            with self._adapter_as_rl_began():
+                return self._score(self.causal_lm, batch, temperature, vocabulary)
         if self._reference is None:
             if self._load_reference is None:
                 raise RuntimeError("this policy was built without a reference: RL has not begun")
             self._reference = self._load_reference().to(self.device).eval().requires_grad_(False)
-        return _score(self._reference, batch, temperature, vocabulary)
+        return self._score(self._reference, batch, temperature, vocabulary)
+
+    def _adapter_as_rl_began(self) -> AbstractContextManager[Any]:
+        return self._tuned_adapter() if REFERENCE in self.model.peft_config else self.model.disable_adapter()
+
+    @contextmanager
+    def _tuned_adapter(self) -> Iterator[None]:
+        self.model.set_adapter(REFERENCE, inference_mode=True)
+        try:
+            yield
+        finally:
+            self.model.set_adapter(TRAINED)
 
     def release_reference(self) -> None:
         """Forget a reference model that was loaded; it is loaded again when needed."""
@@ -132,35 +198,90 @@ class CausalPolicy:
         modules = [m for m in (self.model, self._critic, self._value_head) if m is not None]
         return (p for module in modules for p in module.parameters() if p.requires_grad)
 
-    def save(self, folder: Path) -> None:
-        """Write model (or adapter) and tokenizer; ``from_pretrained(folder)`` loads them anywhere."""
-        self.model.save_pretrained(folder)
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every weight under its name in a checkpoint, the adapter merged in one matrix at a time."""
+        if self.has_adapter:
+            yield from merged_weights(self.causal_lm)
+        else:
+            yield from ((name, tensor.detach()) for name, tensor in self.causal_lm.state_dict().items())
+
+    def save(self, folder: Path, *, merged: bool = False) -> None:
+        """Write model (or adapter, unless ``merged``) and tokenizer; ``from_pretrained(folder)`` loads them anywhere."""
+        if self.has_adapter and not merged:
+            self.model.save_pretrained(folder, selected_adapters=[TRAINED], save_embedding_layers=False)
+        elif self.has_adapter:
+            self.causal_lm.save_pretrained(folder, state_dict=dict(self.weights()))
+        else:
+            self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
+    def save_config(self, folder: Path) -> None:
+        """Write configuration and tokenizer, without weights."""
+        model = self.causal_lm
+        model.config.architectures = [type(model).__name__]
+        for part in (model.config, model.generation_config, self.tokenizer):
+            part.save_pretrained(folder)
 
-def _score(model: Any, batch: Batch, temperature: float, vocabulary: bool) -> TokenStats:
-    return _response_stats(model, _response_hidden(model, batch), batch, temperature, vocabulary)
+    def _score(self, model: Any, batch: Batch, temperature: float, vocabulary: bool) -> TokenStats:
+        with self.autocast():
+            return self._response_stats(model, self._states(model, batch), batch, temperature, vocabulary)
+
+    def _states(self, model: Any, batch: Batch) -> Tensor:
+        """``[N, D]`` what :meth:`_response_stats` makes logits of; the logits themselves where the head is not all there is."""
+        return _response_hidden(model, batch) if self._plain_head else _response_logits(model, batch)
+
+    def _response_stats(
+        self, model: Any, states: Tensor, batch: Batch, temperature: float, vocabulary: bool
+    ) -> TokenStats:
+        """Score the response tokens; masked tokens get zeros."""
+        ids = batch.response_ids[batch.mask]
+        head = model.get_output_embeddings() if self._plain_head else torch.nn.Identity()
+
+        def score(states: Tensor, ids: Tensor) -> TokenStatistics:
+            return token_statistics(head(states), ids, temperature, vocabulary=vocabulary)
+
+        rows = max(1, _LOGITS_AT_ONCE // model.config.get_text_config().vocab_size)
+        if vocabulary or len(ids) <= rows:
+            logprobs, entropy, full = score(states, ids)
+        else:  # logits of a piece are made again in the backward pass, so that those of one piece only are ever held
+            pieces = [
+                checkpoint(score, *piece, use_reentrant=False)
+                for piece in zip(states.split(rows), ids.split(rows), strict=True)
+            ]
+            logprobs, entropy = (torch.cat([piece[i] for piece in pieces]) for i in (0, 1))
+            full = None
+        return TokenStats(
+            logprobs=_scatter(logprobs, batch.mask),
+            entropy=_scatter(entropy, batch.mask),
+            vocabulary_logprobs=None if full is None else _scatter(full, batch.mask),
+        )
+
+    @cached_property
+    @torch.no_grad()
+    def _plain_head(self) -> bool:
+        """Whether logits are nothing but the head's output: some families scale or cap them afterwards."""
+        model = self.causal_lm
+        ids = torch.tensor([[0, 1, 2]], device=self.device)
+        bare = model.get_output_embeddings()(model.base_model(input_ids=ids, use_cache=False).last_hidden_state)
+        return torch.allclose(bare.float(), model(input_ids=ids, use_cache=False).logits.float(), rtol=1e-3, atol=1e-3)
 
 
 def _response_hidden(model: Any, batch: Batch) -> Tensor:
     """``[N, D]`` the hidden states that predict the N unmasked response tokens."""
     # The last token of the longest sequence predicts nothing.
     hidden = model.base_model(input_ids=batch.input_ids[:, :-1], use_cache=False).last_hidden_state
+    return hidden[_predicting(batch)]
+
+
+def _response_logits(model: Any, batch: Batch) -> Tensor:
+    """``[N, V]`` from the model's own forward pass, which holds the logits of every position."""
+    return model(input_ids=batch.input_ids[:, :-1], use_cache=False).logits[_predicting(batch)]
+
+
+def _predicting(batch: Batch) -> tuple[Tensor, Tensor]:
     position = predicting_positions(batch.prompt_lengths, batch.response_ids.shape[1])
     row, column = batch.mask.nonzero(as_tuple=True)
-    return hidden[row, position[row, column]]
-
-
-def _response_stats(model: Any, hidden: Tensor, batch: Batch, temperature: float, vocabulary: bool) -> TokenStats:
-    """Score the response tokens from their hidden states; masked tokens get zeros."""
-    logits = model.get_output_embeddings()(hidden)
-    stats = token_statistics(logits, batch.response_ids[batch.mask], temperature, vocabulary=vocabulary)
-    full = stats.vocabulary_logprobs
-    return TokenStats(
-        logprobs=_scatter(stats.logprobs, batch.mask),
-        entropy=_scatter(stats.entropy, batch.mask),
-        vocabulary_logprobs=None if full is None else _scatter(full, batch.mask),
-    )
+    return row, position[row, column]
 
 
 def _scatter(values: Tensor, mask: Tensor) -> Tensor:

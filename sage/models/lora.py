@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+
+TRAINED = "default"
+"""PEFT's name of the adapter that is trained."""
+REFERENCE = "reference"
+"""The frozen copy of an adapter that was tuned before RL: the policy as RL began."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,17 +21,16 @@ class Lora:
     rank: int
     alpha: float
     dropout: float
+    """Acts in the forward pass of an update alone: samples, old and reference log-probs are without it. With one update a
+    batch the ratio stays 1; with several it does not start there."""
     targets: str | Sequence[str]
     """Module names, or ``all-linear`` for every linear layer but the head."""
 
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise ValueError(f"model.lora.rank={self.rank}: expected a whole number >= 1, e.g. 8")
-        if self.dropout != 0:
-            raise ValueError(
-                f"model.lora.dropout={self.dropout}: expected 0.0, as an update must score tokens under the distribution that "
-                "they were sampled from"
-            )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"model.lora.dropout={self.dropout}: expected a number in [0, 1), e.g. 0.0")
 
     def attach(self, model: Any, seed: int) -> Any:
         """Wrap ``model`` with a fresh adapter. B starts at zero, so the policy equals the reference; A is drawn from ``seed``."""
@@ -60,3 +64,31 @@ def lora_from(options: Mapping[str, Any]) -> Lora:
             "{rank:8,alpha:16,dropout:0.0,targets:all-linear}"
         )
     return Lora(**options)
+
+
+def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every weight of a model with adapter layers as if the trained adapter were merged, by its name in a checkpoint.
+
+    Merged one matrix at a time and into new memory: merging in place and back would round the base a little each time.
+
+    Raises:
+        ValueError: for an adapter that is more than ``W + scale * B A``.
+    """
+    from peft.tuners.lora import LoraLayer
+
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
+    merged: set[str] = set()
+    for name, layer in layers.items():
+        if getattr(layer, "use_dora", {}).get(TRAINED) or getattr(layer, "lora_bias", {}).get(TRAINED):
+            raise ValueError(f"the adapter of {name} is not plain LoRA (DoRA or a bias): merge it into its base first")
+        if TRAINED in layer.lora_A or TRAINED in layer.lora_embedding_A:
+            merged.add(name)
+    for name, tensor in model.state_dict().items():
+        owner, is_base, leaf = name.partition(".base_layer.")
+        if is_base:
+            tensor = tensor.detach()
+            if owner in merged and leaf == "weight":
+                tensor = tensor + layers[owner].get_delta_weight(TRAINED).detach().to(tensor.dtype)
+            yield f"{owner}.{leaf}", tensor
+        elif ".lora_" not in name:
+            yield name, tensor.detach()

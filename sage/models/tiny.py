@@ -7,6 +7,7 @@ because ``AutoTokenizer`` insists on the byte-level tokenizer of some other fami
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 
 from sage.models.causal_lm import CausalPolicy
 from sage.models.lora import lora_from
+from sage.models.prompts import Prompts
+from sage.types import ModelFacts
 
 _END, _PAD = "<end>", "<pad>"
 
@@ -32,8 +35,9 @@ class TinyModel:
         init_seed: of the random weights.
         lora: adapter shape, or ``None`` to train every weight.
         learning_rate: what RL takes by default.
-        needs_sft: whether RL starts from an SFT stage.
     """
+
+    pretrained = False
 
     def __init__(
         self,
@@ -48,7 +52,6 @@ class TinyModel:
         init_seed: int,
         lora: Mapping[str, Any] | None,
         learning_rate: float,
-        needs_sft: bool,
     ) -> None:
         if hidden_size % head_size:
             raise ValueError(f"model.hidden_size={hidden_size}: expected a multiple of model.head_size={head_size}")
@@ -61,13 +64,43 @@ class TinyModel:
         self.init_seed = init_seed
         self.lora = None if lora is None else lora_from(lora)
         self.learning_rate = learning_rate
-        self.needs_sft = needs_sft
 
-    def create(self) -> CausalPolicy:
+    def facts(self) -> ModelFacts:
+        """Counted on a model without memory."""
+        from transformers import LlamaForCausalLM
+
+        with torch.device("meta"):
+            model = LlamaForCausalLM(self._config())
+            parameters = sum(p.numel() for p in model.parameters())
+            trained = model if self.lora is None else self.lora.attach(model, 0)
+            trainable = sum(p.numel() for p in trained.parameters() if p.requires_grad)
+        return ModelFacts(
+            parameters=parameters,
+            trainable=trainable,
+            bytes_per_parameter=4,
+            max_length=self.max_length,
+            hidden_size=self.hidden_size,
+            num_layers=self.num_layers,
+            vocabulary=len(self.vocabulary),
+        )
+
+    def prompts(self) -> Prompts:
+        """Words to ids, as they are."""
+        return self._prompts
+
+    def create(self, lora: Mapping[str, Any] | None = None, seed: int = 0) -> CausalPolicy:
         """The untrained model."""
-        from transformers import LlamaConfig, LlamaForCausalLM
+        from transformers import LlamaForCausalLM
 
-        config = LlamaConfig(
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.init_seed)
+            model = LlamaForCausalLM(self._config())
+        return CausalPolicy(model if lora is None else lora_from(lora).attach(model, seed), self._prompts)
+
+    def _config(self) -> Any:
+        from transformers import LlamaConfig
+
+        return LlamaConfig(
             vocab_size=len(self.vocabulary),
             hidden_size=self.hidden_size,
             intermediate_size=self.intermediate_size,
@@ -81,27 +114,28 @@ class TinyModel:
             pad_token_id=self.vocabulary.index(_PAD),
             dtype="float32",
         )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.init_seed)
-            model = LlamaForCausalLM(config)
-        return CausalPolicy(model, self._tokenizer())
 
-    def begin_rl(self, folder: Path, seed: int) -> CausalPolicy:
+    def begin_rl(self, folder: Path | None, seed: int) -> CausalPolicy:
         """The policy and its reference, both from the weights in ``folder``; ``seed`` draws a fresh adapter."""
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM
 
         def load() -> Any:
+            if folder is None:
+                return self.create().model
             return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
 
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         if self.lora is not None:
-            return CausalPolicy(self.lora.attach(load(), seed), tokenizer)
-        return CausalPolicy(load(), tokenizer, load_reference=load)
+            return CausalPolicy(self.lora.attach(load(), seed), self._prompts)
+        return CausalPolicy(load(), self._prompts, load_reference=load)
 
     def fingerprint(self) -> str:
         """Identifies the untrained model: two equal fingerprints give the same weights and tokens."""
         shape = (self.hidden_size, self.intermediate_size, self.num_layers, self.num_heads, self.max_length)
         return repr((self.vocabulary, shape, self.init_seed))
+
+    @cached_property
+    def _prompts(self) -> Prompts:
+        return Prompts(tokenizer=self._tokenizer())
 
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer

@@ -90,6 +90,25 @@ class CountdownReward(Reward):
             parts={"gold": gold, "proxy": proxy},
         )
 
+    def check(self, problems: Sequence[Problem]) -> list[str | None]:
+        """Why each problem cannot be used, ``None`` for those that can.
+
+        The verdict needs the numbers and the target alone, so a problem without a gold chain is as good; a chain that is
+        there and no solution shows that the two do not belong together.
+
+        Raises:
+            ValueError: as :meth:`score`.
+        """
+        return [self._fault(problem) for problem in problems]
+
+    def _fault(self, problem: Problem) -> str | None:
+        numbers, target = _question(problem)
+        beyond = [number for number in (*numbers, target) if str(number) not in self._values]
+        if beyond:
+            return f"{beyond[0]} is no whole number from 0 to reward.max_number={self.max_number}"
+        reason = self._judge(numbers, target, problem.answer)[0] if problem.answer else VerdictReason.CORRECT
+        return None if reason is VerdictReason.CORRECT else f"its own answer is {reason}"
+
     def _judge(self, numbers: Sequence[int], target: int, text: str) -> tuple[VerdictReason, str | None, str | None]:
         """Reason, the answer as read, and the expression tree of a solution."""
         if "=" not in text:

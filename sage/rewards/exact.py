@@ -37,9 +37,13 @@ class ExactReward(Reward):
         reason = VerdictReason.CORRECT if right else VerdictReason.WRONG
         return Verdict(reward=float(right), reason=reason, answer=read.answer)
 
-    def check_golds(self, answers: Sequence[str]) -> list[str | None]:
-        """Why each gold answer cannot be used, ``None`` for those that can."""
-        return [None if self._canonical(answer) else "it is empty" for answer in answers]
+    def check(self, problems: Sequence[Problem]) -> list[str | None]:
+        """Every gold but an empty one can be used."""
+        return [None if self._canonical(problem.answer) else "it is empty" for problem in problems]
+
+    def group(self, answers: Sequence[str]) -> list[int]:
+        """Number the answers as :meth:`score` compares them."""
+        return super().group([self._canonical(answer) for answer in answers])
 
     def _canonical(self, text: str) -> str:
         text = " ".join(text.split())

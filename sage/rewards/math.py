@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sage.interfaces import Reward
-from sage.rewards.answers import Judgement, check_formats, compare_plainly, gold_fault, read_answer
+from sage.rewards.answers import (
+    Judgement,
+    check_formats,
+    compare_plainly,
+    gold_fault,
+    plain_leaf,
+    read_answer,
+    self_check,
+)
 from sage.rewards.answers.normal import key
 from sage.rewards.pool import Failure, Outcome, WorkerPool
 from sage.types import Completion, Problem, StopReason, Verdict, VerdictReason
@@ -30,7 +38,7 @@ class MathReward(Reward):
     """Pays 1 for an answer that equals the gold answer, else 0.
 
     An answer that runs into a limit gets 0 with the reason ``timeout``, one that cannot be read 0 with ``unparsable``. A
-    gold answer that cannot be used makes the verdict abstain: it must never pay (see :meth:`check_golds`).
+    gold answer that cannot be used makes the verdict abstain: it must never pay (see :meth:`check`).
     """
 
     formats: Sequence[str]
@@ -94,9 +102,15 @@ class MathReward(Reward):
             found[pair] = _judgement(pair, outcome)
         return [found[pair] for pair in pairs]
 
-    def check_golds(self, answers: Sequence[str]) -> list[str | None]:
-        """Why each gold answer cannot be used, ``None`` for those that can: what a benchmark is asked when it is loaded."""
-        return _check_golds(answers, self._pool)
+    def check(self, problems: Sequence[Problem]) -> list[str | None]:
+        """Why each gold answer cannot be used, ``None`` for those that can: those that equal themselves when read."""
+        faults: dict[str, str | None] = {problem.answer: gold_fault(problem.answer) for problem in problems}
+        # Reading alone clears plain numbers, so that a benchmark of those starts no worker.
+        rest = [answer for answer, fault in faults.items() if fault is None and not self_check(answer, plain_leaf)]
+        for answer, outcome in zip(rest, self._pool.run([("check", answer) for answer in rest]), strict=True):
+            limit = f"it cannot be judged within the limits: {outcome.failure}" if outcome.failure else None
+            faults[answer] = limit or outcome.text or None
+        return [faults[problem.answer] for problem in problems]
 
     def group(self, answers: Sequence[str]) -> list[int]:
         """Number the answers so that equal ones, by this verifier, share a number: candidates of a majority vote."""
@@ -151,24 +165,6 @@ class MathReward(Reward):
             log.warning("problem %s abstains: its gold answer %.200r cannot be used", problem.id, problem.answer)
             return Verdict(reward=None, reason=reason, answer=answer)
         return Verdict(reward=float(reason is VerdictReason.CORRECT), reason=reason, answer=answer)
-
-
-def check_gold(answer: str) -> str | None:
-    """Why a gold answer cannot be used; ``None`` if it can. Many are asked faster of :meth:`MathReward.check_golds`."""
-    pool = WorkerPool(module=_WORKER, workers=1, cpu_seconds=5, wall_seconds=60.0, memory_mb=2048)
-    try:
-        return _check_golds([answer], pool)[0]
-    finally:
-        pool.close()
-
-
-def _check_golds(answers: Sequence[str], pool: WorkerPool) -> list[str | None]:
-    faults: dict[str, str | None] = {answer: gold_fault(answer) for answer in answers}
-    rest = [answer for answer, fault in faults.items() if fault is None]
-    for answer, outcome in zip(rest, pool.run([("check", answer) for answer in rest]), strict=True):
-        limit = f"it cannot be judged within the limits: {outcome.failure}" if outcome.failure else None
-        faults[answer] = limit or outcome.text or None
-    return [faults[answer] for answer in answers]
 
 
 def _judgement(pair: tuple[str, str], outcome: Outcome) -> Judgement | Failure:

@@ -72,8 +72,12 @@ class ReasoningGymReward(Reward):
             for (problem, _), answer in zip(pairs, answers, strict=True)
         ]
 
-    def check_problems(self, problems: Sequence[Problem]) -> list[str | None]:
-        """Why each problem's own answer gets no full score, ``None`` where it does."""
+    def check(self, problems: Sequence[Problem]) -> list[str | None]:
+        """Why each problem's own answer gets no full score, ``None`` where it does.
+
+        Raises:
+            ValueError: as :meth:`score_all`.
+        """
         faults: list[str | None] = []
         for outcome in self._judged([(problem, problem.answer) for problem in problems]):
             fault = outcome.failure or (None if float(outcome.text) >= 1 else f"scores {outcome.text}")

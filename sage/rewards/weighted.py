@@ -47,12 +47,18 @@ class WeightedReward(Reward):
         columns = {name: part.score_all(pairs) for name, part in self.parts.items()}
         return [self._sum({name: column[row] for name, column in columns.items()}) for row in range(len(pairs))]
 
+    def check(self, problems: Sequence[Problem]) -> list[str | None]:
+        """What the judge says: the other parts may have nothing to do with the gold."""
+        return self.parts[self.judge].check(problems)
+
+    def group(self, answers: Sequence[str]) -> list[int]:
+        """As the judge does, whose answers they are."""
+        return self.parts[self.judge].group(answers)
+
     def close(self) -> None:
         """Release what the parts hold."""
         for part in self.parts.values():
-            close = getattr(part, "close", None)
-            if close is not None:
-                close()
+            part.close()
 
     def _sum(self, verdicts: Mapping[str, Verdict]) -> Verdict:
         judge = verdicts[self.judge]

@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sage.interfaces import Policy
+from sage.interfaces import Policy, RolloutEngine
 from sage.maths.sampling import draw
 from sage.maths.streams import uniform_at
-from sage.types import Completion, SampleRequest, Sampling, StopReason
+from sage.rollout.completions import completions, stopped, tail_length
+from sage.types import Completion, SampleRequest, Sampling
 
 # Dropping finished rows copies the cache, so it is done only once this share of the rows has finished.
 _COMPACT_BELOW = 0.75
 
 
-class NativeEngine:
+class NativeEngine(RolloutEngine):
     """Draws completions from the policy's own weights, in process.
 
     Args:
@@ -51,7 +52,8 @@ class NativeEngine:
             rows = owner[start : start + self.max_rows]
             first = rows[0]
             prompts = [requests[i].prompt_ids for i in range(first, rows[-1] + 1)]
-            drawn = self._decode(prompts, [i - first for i in rows], keys[start : start + self.max_rows], sampling)
+            with self._policy.autocast():  # as the trainer will score what is drawn
+                drawn = self._decode(prompts, [i - first for i in rows], keys[start : start + self.max_rows], sampling)
             for i, completion in zip(rows, drawn, strict=True):
                 results[i].append(completion)
         return results
@@ -78,7 +80,7 @@ class NativeEngine:
             token, logprob = draw(state.logits, uniform_at(stream[live], t), **cut)
             tokens[live, t] = token
             logprobs[live, t] = logprob
-            stop = torch.isin(token, end_ids) & ~ended[live]
+            stop = (torch.isin(token, end_ids) | self._stopped(tokens[live, : t + 1], sampling)) & ~ended[live]
             lengths[live[stop]] = t + 1
             ended[live[stop]] = True
             keep = ~ended[live]
@@ -90,24 +92,15 @@ class NativeEngine:
                 live, token = live[rows], token[rows]
                 state = state.select(cache, rows)
             state = state.step(model, cache, token)
-        return self._completions(tokens, logprobs, lengths, ended)
+        rows = [row[:n] for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
+        return completions(self._policy, sampling, rows, logprobs.tolist())
 
-    def _completions(self, tokens: Tensor, logprobs: Tensor, lengths: Tensor, ended: Tensor) -> list[Completion]:
-        ids, scores, sizes, stopped = tokens.tolist(), logprobs.tolist(), lengths.tolist(), ended.tolist()
-        texts = self._policy.tokenizer.batch_decode(
-            [row[: n - e] for row, n, e in zip(ids, sizes, stopped, strict=True)],
-            skip_special_tokens=True,
-            clean_up_tokenization_spaces=False,
-        )
-        return [
-            Completion(
-                token_ids=tuple(row[:n]),
-                sampler_logprobs=tuple(score[:n]),
-                text=text,
-                stop_reason=StopReason.END if end else StopReason.LENGTH,
-            )
-            for row, score, n, end, text in zip(ids, scores, sizes, stopped, texts, strict=True)
-        ]
+    def _stopped(self, tokens: Tensor, sampling: Sampling) -> Tensor:
+        """``[B]`` whether the last token of each row completed a stop string."""
+        if not sampling.stop:
+            return tokens.new_zeros(len(tokens), dtype=torch.bool)
+        tails = tokens[:, -tail_length(sampling.stop) :].tolist()
+        return torch.tensor(stopped(self._policy.tokenizer, tails, sampling.stop), device=tokens.device)
 
 
 class _State:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +14,7 @@ from typing import Any
 
 from sage.interfaces import Progress, Reward, RolloutEngine
 from sage.training.collect import grade, rollouts
+from sage.training.locks import locked
 from sage.types import BankSettings, Completion, Group, Problem, Sampling, StopReason, Verdict, VerdictReason
 
 _FILE = "bank.jsonl"
@@ -70,18 +69,19 @@ class BankSource:
     """Completions asked of the engine at once, whole problems at least; does not change any of them."""
 
 
-def bank_key(source: BankSource, base: Path, inputs: Mapping[str, str]) -> str:
+def bank_key(source: BankSource, base: Path | None, inputs: Mapping[str, str]) -> str:
     """Names a bank by everything that goes into it: weights and tokenizer, problems, reward and its code, sampling, settings.
 
     Args:
         source: draws the bank.
-        base: folder with the weights that RL starts from; every file in it counts.
-        inputs: what else identifies benchmark, reward and engine, as text.
+        base: folder with the weights that RL starts from; every file in it counts. ``None`` where ``inputs`` name the model.
+        inputs: what else identifies benchmark, reward, engine and model, as text.
     """
     problems = [(p.id, p.prompt, p.answer) for p in source.problems]
     settings = (source.settings.samples, source.settings.seed)  # not draws: they are made from a bank, not for it
     code = Path(inspect.getfile(type(source.reward))).parent
-    files = [p for folder, glob in ((base, "*"), (code, "*.py")) for p in sorted(folder.glob(glob)) if p.is_file()]
+    found = [*([] if base is None else sorted(base.glob("*"))), *sorted(code.glob("*.py"))]
+    files = [path for path in found if path.is_file()]
     digest = hashlib.blake2b(digest_size=10)
     digest.update(repr((problems, settings, source.sampling, sorted(inputs.items()))).encode())
     for path in files:
@@ -105,8 +105,7 @@ def cached_bank(folder: Path, source: BankSource, progress: Progress) -> Bank:
     """
     finished, partial = folder / _FILE, folder / f"{_FILE}.partial"
     if not finished.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / "lock"):
+        with locked(folder / "lock", f"the bank {folder.name}"):
             if not finished.exists():
                 _fill(partial, source, progress)
                 os.replace(partial, finished)
@@ -117,7 +116,7 @@ def _fill(partial: Path, source: BankSource, progress: Progress) -> None:
     """Append the problems that the file lacks."""
     count = source.settings.samples
     with partial.open("a+b") as file:
-        done = _keep_complete_lines(file)
+        done = keep_complete_lines(file)
         at_once = max(1, source.batch_size // count)
         with progress.stage("bank", len(source.problems) * count, "completions") as bar:
             bar.update(done * count)
@@ -131,7 +130,7 @@ def _fill(partial: Path, source: BankSource, progress: Progress) -> None:
         os.fsync(file.fileno())
 
 
-def _keep_complete_lines(file: Any) -> int:
+def keep_complete_lines(file: Any) -> int:
     """Cut off a line that an interruption left unfinished; returns the number of those before it, ready to append."""
     file.seek(0)
     lines = [line for line in file if line.endswith(b"\n")]
@@ -196,11 +195,3 @@ def _group(problem: Problem, row: dict[str, Any]) -> Group:
             for c in found
         ),
     )
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Wait for the file to be ours; the system lets go of it when a process ends, however that happens."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -11,7 +11,7 @@ from sage.maths.anchor import bounded_q, log_q
 from sage.training.beta import AdaptiveBeta
 from sage.training.optimiser import LearningRate
 from sage.training.response_anchor import ResponseAnchor
-from sage.types import Batch, GuideInputs, Stat, TokenStats
+from sage.types import Batch, GuideInputs, ImportanceSampling, Stat, TokenStats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,8 @@ class Learner:
     micro_batch_size: int
     """Sequences a forward pass holds."""
     seed: int
+    importance_sampling: ImportanceSampling
+    """Correction for what the engine sampled from."""
     anchor: ResponseAnchor | None = None
     """The bank's responses, re-weighted by the guide, for a KL mode with a bank; ``None`` for every other."""
 

@@ -46,7 +46,10 @@ def train(run: Training) -> None:
     samples, tokens = (0, 0) if bank is None else (bank.samples, bank.tokens)
     with run.progress.stage("train", run.steps, "steps") as bar:
         for step in range(run.steps):
+            with watch("sync"):
+                run.engine.load_weights(learner.policy)
             collected = collect_step(run, step, watch)
+            run.engine.sleep()
             with watch("prepare"):
                 batch = pack(
                     collected.groups,
@@ -57,12 +60,11 @@ def train(run: Training) -> None:
                 batch = with_advantages(learner, batch, step * learner.updates_per_batch)
             with watch("update"):
                 result = update(learner, batch, step)
-                run.engine.load_weights(learner.policy)
 
             drawn = [c for g in (*collected.groups, *collected.discarded) for c in g.completions]
             samples += len(drawn)
             tokens += sum(len(completion.token_ids) for completion in drawn)
-            metrics = rollout_metrics(collected) | update_metrics(result)
+            metrics = rollout_metrics(collected) | update_metrics(result) | run.engine.metrics()
             if "kl/anchor" in metrics or "kl/reference" in metrics:
                 metrics["kl/beta"] = learner.beta.value
             if "kl/reference" in metrics:

@@ -40,6 +40,8 @@ def rollout_metrics(collected: Collected) -> dict[str, float]:
     }
     for part in sorted({name for _, v in graded for name in v.parts}):
         metrics[f"reward/parts/{part}"] = _mean([v.parts[part] for _, v in graded if part in v.parts])
+    gaps = [v.parts["proxy"] - v.parts["gold"] for _, v in graded if {"proxy", "gold"} <= v.parts.keys()]
+    metrics["reward/gap"] = _mean(gaps)
     return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
@@ -65,8 +67,14 @@ def update_metrics(result: UpdateResult) -> dict[str, float]:
         }
     if not any(bool(t.mask.any()) for t in terms):
         return metrics  # nothing was trained on: means over no token have no value
-    ratio, q = tokens("ratio"), tokens("q")
+    ratio, q, gap, importance = tokens("ratio"), tokens("q"), tokens("sampler_gap"), tokens("importance")
     metrics |= {
+        "engine/logprob_gap_mean": gap.abs().mean().item(),
+        "engine/logprob_gap_max": gap.abs().max().item(),
+        "engine/kl": (gap.exp() - gap - 1).mean().item(),
+        "engine/weight_mean": importance.mean().item(),
+        "engine/weight_min": importance.min().item(),
+        "engine/weight_max": importance.max().item(),
         "policy/entropy": tokens("entropy").mean().item(),
         "policy/clip_share": tokens("clipped").mean().item(),
         "policy/ratio_min": ratio.min().item(),

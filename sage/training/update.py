@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 
 from sage.maths.bank import response_cross_entropy
+from sage.maths.importance import truncated_importance_weights
 from sage.maths.kl import k3
 from sage.maths.streams import stream_key
 from sage.training.learner import Learner
@@ -48,6 +49,9 @@ def update(learner: Learner, batch: Batch, step: int) -> UpdateResult:
     anchor_terms: list[AnchorTerms] = []
     norms: list[float] = []
     current = step * learner.updates_per_batch
+    torch.manual_seed(
+        stream_key(learner.seed, "update", step)
+    )  # of an adapter's dropout, which has no stream of its own
     for minibatch, drawn in zip(_minibatches(learner, batch, step), _anchor_rows(learner, batch, step), strict=True):
         counts = BatchCounts(
             sequences=len(minibatch),
@@ -69,8 +73,8 @@ def update(learner: Learner, batch: Batch, step: int) -> UpdateResult:
 def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int) -> LossTerms:
     """Add the gradient of one micro-batch's share of the loss.
 
-    The loss of a token is its clipped surrogate plus beta times its divergence from the anchor, plus the critic's loss where
-    there is one.
+    The loss of a token is its clipped surrogate plus beta times its divergence from the anchor, weighted for what the engine
+    sampled from, plus the critic's loss where there is one.
 
     Args:
         learner: gradients accumulate in its policy.
@@ -87,6 +91,11 @@ def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int
         reference = learner.policy.reference_stats(batch, temperature=learner.temperature, vocabulary=True)
     old_logprobs = policy.logprobs.detach() if batch.old is None else batch.old.logprobs
     assert batch.advantages is not None
+    gap = (old_logprobs - batch.sampler_logprobs).masked_fill(~batch.mask, 0)
+    correction = learner.importance_sampling
+    importance = truncated_importance_weights(
+        gap, batch.mask, level=correction.level, low=correction.min, high=correction.max
+    )
 
     anchor = learner.shaped_anchor(batch, policy, reference, current)
     surrogate = learner.algorithm.surrogate(policy.logprobs, old_logprobs, batch.advantages, batch.mask)
@@ -106,6 +115,9 @@ def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int
         reference_kl = k3(reference.logprobs - policy.logprobs.detach())
     if kl is not None:
         token_loss = token_loss + kl_mode.beta * kl
+    token_loss = (
+        importance * token_loss
+    )  # both are means over tokens that the policy, not the engine, should have drawn
     value_loss = None
     if policy.values is not None and batch.returns is not None and batch.old is not None:
         assert batch.old.values is not None
@@ -122,6 +134,8 @@ def accumulate(learner: Learner, batch: Batch, counts: BatchCounts, current: int
         ratio=surrogate.ratio,
         clipped=surrogate.clipped,
         entropy=policy.entropy,
+        sampler_gap=gap,
+        importance=importance,
         q=anchor.q,
         kl=None if kl is None else kl.detach(),
         reference_kl=reference_kl,

@@ -27,7 +27,10 @@ def overrides(tmp_path: Path) -> list[str]:
 
     train = [{"prompt": f"Count the {n} sheep.", "solution": str(n)} for n in range(200)]
     train.append({"prompt": "amc23 $0$", "solution": "0"})
+    shown = [(f"{n}?", gold) for n, gold in enumerate(["3", "-1{,}000", r"\frac{1}{2}", "2.5", "1,250", "x"])]
+    sft = [{"problem": q, "solution": rf"So \boxed{{{gold}}}.", "level": "", "type": ""} for q, gold in shown]
     found = ["benchmark=paper_math", f"benchmark.train.path={write('dapo', train)}"]
+    found.append(f"benchmark.sft.path={write('sft', sft)}")
     for name, question in TESTS.items():
         extra = {"id": 0, "unique_id": "", "subject": "", "level": 1}
         rows = [{**extra, "id": n, "unique_id": f"u{n}", question: f"{name} {n}?", "answer": str(n)} for n in range(2)]
@@ -58,6 +61,35 @@ def test_the_math_reward_comes_with_it_and_another_can_be_chosen(overrides: list
 def test_training_problems_that_a_test_set_asks_can_be_left_out(overrides: list[str]) -> None:
     made = build([*overrides, "benchmark.drop_overlap=true"])
     assert sum(len(made.problems(split)) for split in (Split.TRAIN, Split.VALIDATION)) == 200
+
+
+def test_worked_solutions_with_numeric_answers_of_a_third_benchmark_are_shown(overrides: list[str]) -> None:
+    made = build(overrides)
+    shown = made.demonstrations()
+    assert [d.completion for d in shown] == [rf"So \boxed{{{gold}}}." for gold in ("3", "2.5", "1,250")]
+    assert shown[0].prompt == "0?\n\nPlease reason step by step, and put your final answer within \\boxed{}."
+    assert len(build([*overrides, "benchmark.sft.numeric_answers=false"]).demonstrations()) == 6
+    # DAPO-Math has no solutions.
+    assert build([*overrides, "benchmark.sft=null"]).demonstrations() == ()
+
+
+def test_the_demonstrations_are_read_only_when_they_are_asked_for(overrides: list[str]) -> None:
+    made = build([*overrides, "benchmark.sft.path=/nowhere.jsonl"])
+    assert len(made.problems(Split.TEST)) == 10
+    for asked in (made.demonstrations, made.fingerprint):
+        with pytest.raises(ValueError, match=r"^benchmark\.sft\.path: no file"):
+            asked()
+
+
+def test_the_fingerprint_is_that_of_the_texts_shown(overrides: list[str], tmp_path: Path) -> None:
+    made = build(overrides)
+    file = tmp_path / "sft.jsonl"
+    copy = tmp_path / "copy.jsonl"
+    copy.write_text(file.read_text())
+    assert build([*overrides, f"benchmark.sft.path={copy}"]).fingerprint() == made.fingerprint()
+    copy.write_text(file.read_text().replace("So", "so", 1))
+    assert build([*overrides, f"benchmark.sft.path={copy}"]).fingerprint() != made.fingerprint()
+    assert build([*overrides, "benchmark.sft=null"]).fingerprint() != made.fingerprint()
 
 
 def test_an_option_of_a_part_is_named_as_it_is_typed(overrides: list[str]) -> None:

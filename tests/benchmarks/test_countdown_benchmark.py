@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,3 +170,10 @@ def test_more_problems_than_usable_multisets_are_refused():
     narrow = build(min_target=60, test_problems=1_000, validation_problems=0, train_problems=0)
     with pytest.raises(ValueError, match="multisets reach targets of both families"):
         narrow.problems(Split.TEST)
+
+
+def test_the_fingerprint_names_what_the_demonstrations_depend_on(benchmark: CountdownBenchmark):
+    same = {"name": "other", "max_prompt_tokens": 60, "max_completion_tokens": 60}
+    assert replace(benchmark, **same).fingerprint() == benchmark.fingerprint()
+    for changes in ({"seed": 1}, {"max_result": 61}, {"test_problems": 181}, {"additive_demonstrations": 0.5}):
+        assert replace(benchmark, **changes).fingerprint() != benchmark.fingerprint()

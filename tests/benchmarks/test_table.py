@@ -253,6 +253,30 @@ def test_worked_solutions_of_the_training_split_are_demonstrations(build: Build,
     assert build(path=write(table)).demonstrations() == ()
 
 
+def test_the_fingerprint_is_that_of_the_demonstrations_whatever_file_they_come_from(
+    build: Build, write: Callable[..., str]
+) -> None:
+    table = [{"question": f"{n}?", "answer": f"It is {n}.\n#### {n}"} for n in range(3)]
+    options = {"solution": "answer", "answer_form": "after_hashes"}
+    first = build(path=write(table), **options).fingerprint()
+    other_file = build(path=write(table, "other.parquet"), name="x", unusable="drop", **options)
+    assert other_file.fingerprint() == first
+    assert build(path=write(table[::-1]), **options).fingerprint() != first
+    assert build(path=write(table), template="Q: {question}", **options).fingerprint() != first
+
+
+def test_rows_whose_gold_is_no_number_can_be_left_out(
+    build: Build, write: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    golds = ["3", "-2.5", r"\frac{1}{2}", "1,000", "x", "12%"]
+    table = [{"question": f"{n}?", "answer": gold} for n, gold in enumerate(golds)]
+    made = build(path=write(table), numeric_answers=True)
+    with caplog.at_level(logging.INFO):
+        assert [problem.answer for problem in made.problems(Split.TRAIN)] == ["3", "-2.5", "1,000"]
+    assert "3 train rows left out, whose gold is no number" in caplog.text
+    assert made.dropped == []
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [("[1, 2]\n", "line 1 holds a list; expected one object a line"), ('{"a": 1}\n\n{"a"\n', "line 3 is not JSON")],

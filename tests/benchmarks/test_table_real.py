@@ -1,5 +1,6 @@
 """Every benchmark that we ship, on its real rows."""
 
+import re
 from typing import Any
 
 import pytest
@@ -65,6 +66,17 @@ def test_the_box_of_a_math_solution_is_the_answer_of_those_who_took_it_out_befor
     problems = [problem for split in Split for problem in made.problems(split)]
     assert [problem.id for problem in problems if problem.answer != problem.columns["answer"].strip("$")] == []
     assert len(problems) + len(made.dropped) == 2000
+
+
+def test_solutions_of_math_are_worked_and_end_in_their_numeric_answer_in_a_box() -> None:
+    made = build("math_train", str(data_file("math_train_2k.jsonl")), numeric_answers=True)
+    problems, shown = made.problems(Split.TRAIN), made.demonstrations()
+    assert [last_box(d.completion) for d in shown] == [problem.answer for problem in problems]
+    assert [d.prompt for d in shown] == [problem.prompt for problem in problems]
+    assert all(re.fullmatch(r"-?[\d,]*\.?\d+", problem.answer) for problem in problems)
+    # Steps stand before the box in nearly all; seven in ten of the 2,000 have a number as answer.
+    assert sum(len(d.completion) > 3 * len(d.prompt) // 10 for d in shown) > 0.9 * len(shown)
+    assert 800 < len(shown) < 1400
 
 
 def test_every_math500_answer_is_the_last_box_of_its_solution() -> None:

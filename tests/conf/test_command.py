@@ -71,15 +71,15 @@ def test_both_names_of_the_divergence_sweep(run: Run, group: str) -> None:
     assert names == ["ReverseKL", "ReverseKL", "ForwardKL", "ForwardKL"]
 
 
-def test_help_shows_groups_with_options_and_six_examples(sage_run: Run) -> None:
+def test_help_shows_groups_with_options_and_examples(sage_run: Run) -> None:
     result = sage_run("--help")
     assert result.returncode == 0, result.stderr
     rows = result.stdout.splitlines()
     assert any(row.startswith("guide: branch, none, ") for row in rows)
     assert any(row.startswith("experiment: smoke, ") for row in rows)
-    assert len([row for row in rows if row.startswith("  sage-run")]) == 6
+    assert len([row for row in rows if row.startswith("  sage-run")]) == 7
     assert len(rows) <= 40
-    lists = ("benchmark: ", "guide: ", "reward: ")  # as long as they are
+    lists = ("benchmark: ", "guide: ", "reward: ", "experiment/paper: ")  # as long as they are
     assert max(len(row) for row in rows if not row.startswith(lists)) <= 120
 
 

@@ -21,8 +21,11 @@ PLUGIN_OPTIONS = [option for group in PLUGINS for option in options(group)]
 
 @pytest.mark.parametrize("override", [*PLUGIN_OPTIONS, *options("kl"), *options("experiment")])
 def test_every_shipped_option_composes_and_passes_the_checks(composed: Composed, override: str) -> None:
-    # The tiny model holds 64 tokens, which is no fault of a benchmark with longer texts.
-    load(composed(override, "model.max_length=100000"))
+    if override.startswith(("model=", "experiment=paper")):
+        bare = override in {"model=hf", "experiment=paper/setting"}
+        load(composed(*{override, "model=hf"}, "model.name=some/model") if bare else composed(override))
+    else:  # the tiny model holds 64 tokens, which is no fault of a benchmark with longer texts
+        load(composed(override, "model.max_length=100000"))
 
 
 def test_each_plugin_group_offers_a_choice_that_the_default_configuration_makes(composed: Composed) -> None:
@@ -52,7 +55,7 @@ def test_plugin_files_hold_no_hydra_directives_that_hide_a_value() -> None:
         for path in (conf_dir() / group).rglob("*.yaml")
         if "???" in path.read_text(encoding="utf-8")
     ]
-    assert missing == []
+    assert missing == ["hf.yaml"]  # whose name only the user knows
 
 
 def test_loaded_values_are_those_of_the_yaml(composed: Composed) -> None:

@@ -33,12 +33,13 @@ END = 0
 class FakePolicy:
     """A first-order Markov chain over four tokens, with its reference."""
 
-    tokenizer = None
+    tokenizer = range(VOCABULARY)
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(0)
         self.table, self.reference = torch.randn(2, VOCABULARY, VOCABULARY, generator=generator)
         self.batches: list[Batch] = []
+        self.device = torch.device("cpu")
 
     def encode_prompt(self, prompt: str) -> tuple[int, ...]:
         return (1, 1 + len(prompt) % 3)
@@ -68,17 +69,30 @@ def _stats(table: Tensor, batch: Batch, temperature: float, vocabulary: bool) ->
     )
 
 
+class Killed(BaseException):
+    """Ends the process as far as a test can tell: nothing catches it."""
+
+
 class FakeEngine:
     """One to three tokens and a text, all read off the key."""
+
+    killed = Killed
 
     def __init__(self) -> None:
         self.loaded: Any = None
         self.calls: list[list[SampleRequest]] = []
+        self.dies_at: int | None = None
+        """The call that does not come back."""
 
     def load_weights(self, policy: Any) -> None:
         self.loaded = policy
 
+    def sleep(self) -> None:
+        self.asleep = True
+
     def generate(self, requests: Sequence[SampleRequest], sampling: Sampling) -> list[list[Completion]]:
+        if self.dies_at == len(self.calls):
+            raise Killed
         self.calls.append(list(requests))
         return [[_completion(key, sampling) for key in request.keys] for request in requests]
 
@@ -194,7 +208,7 @@ def problems() -> list[Problem]:
 
 @pytest.fixture
 def sampling() -> Sampling:
-    return Sampling(temperature=0.7, top_p=1.0, top_k=0, min_p=0.0, max_tokens=3)
+    return Sampling(temperature=0.7, top_p=1.0, top_k=0, min_p=0.0, max_tokens=3, stop=())
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from sage.evaluation.compare import compare
+from sage.config import ConfigError
+from sage.evaluation.compare import compare, with_comparison
 from sage.evaluation.curves import Curve
 from sage.maths.support import Support
 from sage.types import Group, Sampling
@@ -51,19 +52,39 @@ def test_solutions_without_a_canonical_form_are_not_compared(groups_of: Groups, 
 
 def test_curves_of_other_problems_or_sizes_are_refused(groups_of: Groups, curve_of: CurveOf) -> None:
     curve = curve_of(groups_of({"a": "RW", "b": "WW"}))
-    with pytest.raises(ValueError, match="n=2 with a base of n=4"):
+    with pytest.raises(ConfigError, match="n=2 with a base of n=4"):
         compare(curve, curve_of(groups_of({"a": "RWWW", "b": "WWWW"})))
-    with pytest.raises(ValueError, match="b here, c in the base"):
+    with pytest.raises(ConfigError, match="b here, c in the base"):
         compare(curve, curve_of(groups_of({"a": "RW", "c": "WW"})))
-    with pytest.raises(ValueError, match="num_problems=2 with a base of num_problems=1"):
+    with pytest.raises(ConfigError, match="num_problems=2 with a base of num_problems=1"):
         compare(curve, curve_of(groups_of({"a": "RW"})))
-    with pytest.raises(ValueError, match="benchmark=fake"):
+    with pytest.raises(ConfigError, match="benchmark=fake"):
         compare(curve, replace(curve, benchmark="other"))
 
 
-def test_other_sampling_warns(groups_of: Groups, curve_of: CurveOf, sampling: Sampling) -> None:
-    """K45: temperatures that differ are not passed over in silence."""
+def test_other_sampling_is_refused(groups_of: Groups, curve_of: CurveOf, sampling: Sampling) -> None:
+    """K45: temperatures that differ are not passed over."""
     curve = curve_of(groups_of({"a": "RW"}))
     hot = replace(curve, sampling=replace(sampling, temperature=1.3))
-    with pytest.warns(UserWarning, match=r"sampling differs.*temperature=0\.7.*temperature=1\.3"):
+    with pytest.raises(ConfigError, match=r"temperature=0\.7.*temperature=1\.3.*make them equal"):
         compare(curve, hot)
+
+
+def test_other_texts_under_the_same_ids_are_refused(groups_of: Groups, curve_of: CurveOf) -> None:
+    curve = curve_of(groups_of({"a": "RW"}))
+    first, second = (replace(curve, settings={"problems": {"hash": text}}) for text in ("x", "y"))
+    assert compare(first, first).difference[1].value == 0
+    assert compare(first, curve).difference[1].value == 0
+    with pytest.raises(ConfigError, match="text, gold or columns"):
+        compare(first, second)
+
+
+def test_sources_are_compared_one_by_one(groups_of: Groups, curve_of: CurveOf) -> None:
+    def whole(first: str, second: str) -> Curve:
+        parts = tuple(curve_of(groups_of({name: row}), benchmark=name) for name, row in (("a", first), ("b", second)))
+        return replace(curve_of(groups_of({"a": first, "b": second})), sources=parts)
+
+    compared = with_comparison(whole("RR", "RW"), whole("WW", "RR"))
+    assert compared.comparison is not None
+    assert compared.comparison.difference[1].value == 0.25
+    assert [s.comparison and s.comparison.difference[1].value for s in compared.sources] == [1.0, -0.5]

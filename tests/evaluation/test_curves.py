@@ -9,6 +9,7 @@ import pytest
 
 from sage.evaluation.compare import compare
 from sage.evaluation.curves import Curve, load_curve, save_curve
+from sage.evaluation.votes import Votes
 from sage.types import Group, Sampling, StopReason
 
 Groups = Callable[..., list[Group]]
@@ -75,6 +76,7 @@ def test_shares_rewards_and_lengths(groups_of: Groups, curve_of: CurveOf) -> Non
     assert curve.reason_shares["correct"] == pytest.approx(2 / 6)
     assert curve.reason_shares["no_answer"] == pytest.approx(1 / 6)
     assert curve.reason_shares["unparsable"] == 0
+    assert curve.off_format_share == pytest.approx(1 / 6)
     assert sum(curve.reason_shares.values()) == pytest.approx(1)
     assert curve.mean_reward == pytest.approx(2 / 5)  # the abstained one has none
     assert curve.values()[1] == pytest.approx(2 / 6)  # but it is a sample that is not right
@@ -105,6 +107,40 @@ def test_a_curve_reads_back_equal(groups_of: Groups, curve_of: CurveOf, tmp_path
     assert row["comparison"]["problems"]["shrunk"] == 1
     assert row["comparison"]["problems"]["ndr"] is None  # E / (P + E) = 0 / 0
     assert row["comparison"]["problems"]["nscr"] == -1
+
+
+def test_sources_votes_and_settings_read_back_equal(groups_of: Groups, curve_of: CurveOf, tmp_path: Path) -> None:
+    groups = groups_of({"a": "RRWW", "b": "RWWW", "c": "WWWW"})
+    votes = [Votes(right=2, wrong=(1, 1)), Votes(right=1, wrong=(3,)), Votes(right=0, wrong=())]
+    parts = (
+        curve_of(groups[:1], benchmark="x", votes=votes[:1]),
+        curve_of(groups[1:], benchmark="y", votes=votes[1:]),
+    )
+    whole = replace(curve_of(groups, votes=votes), sources=parts, settings={"seed": 0, "model": {"name": "m"}})
+    save_curve(tmp_path / "curve.json", whole)
+    assert load_curve(tmp_path / "curve.json") == whole
+    row = json.loads((tmp_path / "curve.json").read_text())
+    assert [source["benchmark"] for source in row["sources"]] == ["x", "y"]
+    # The mean over benchmarks, (1/2 + 1/8) / 2, is not the mean over problems, (1/2 + 1/4 + 0) / 3.
+    assert row["source_mean"]["1"] == pytest.approx(5 / 16)
+    assert row["pass_at_k"]["1"]["value"] == pytest.approx(1 / 4)
+    assert row["maj_at_k"]["4"]["value"] == pytest.approx(1 / 3)
+    assert whole.sources[0].source_mean is None
+
+
+def test_no_k_beyond_n(groups_of: Groups, curve_of: CurveOf) -> None:
+    """K43, K73: pass@4 of one right sample in four is 1; there is no pass@8 of four samples."""
+    curve = curve_of(groups_of({"a": "RWWW"}))
+    assert curve.ks == [1, 2, 4]
+    assert curve.values()[4] == 1.0
+
+
+@pytest.mark.parametrize(("right", "n", "k", "expected"), [(1, 4, 4, 1.0), (2, 8, 4, 0.7857142857), (1, 64, 32, 0.5)])
+def test_pass_at_k_is_drawn_without_replacement(
+    groups_of: Groups, curve_of: CurveOf, right: int, n: int, k: int, expected: float
+) -> None:
+    """K44: drawing with replacement gives 0.684, 0.684 and 0.396."""
+    assert curve_of(groups_of({"a": "R" * right + "W" * (n - right)})).values()[k] == pytest.approx(expected)
 
 
 def test_a_single_problem_has_no_standard_error(groups_of: Groups, curve_of: CurveOf, tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from sage.config import ConfigError
 from sage.evaluation.curves import Curve, load_curve
 from sage.evaluation.evaluate import EvaluationSettings, evaluate
 from sage.evaluation.grade import grade, load_verdicts
@@ -35,7 +37,8 @@ def evaluation(
             "n": 12,
             "seed": 0,
             "settings": SETTINGS,
-            "folder": tmp_path / "test",
+            "origin": {"model": {"name": "fake"}},
+            "folder": tmp_path / f"{uuid4()}",
             "progress": progress,
             "title": "test",
             "base": None,
@@ -49,12 +52,13 @@ def evaluation(
 def test_files_and_curve_agree(
     evaluation: Callable[..., Curve], problems: list[Problem], reward: Any, progress: Any, tmp_path: Path
 ) -> None:
-    curve = evaluation()
     folder = tmp_path / "test"
+    curve = evaluation(folder=folder)
     assert sorted(path.name for path in folder.iterdir()) == [
         "curve.json",
         "problems.jsonl",
         "samples.jsonl",
+        "settings.json",
         "verdicts.jsonl",
     ]
     assert load_curve(folder / "curve.json") == curve
@@ -97,6 +101,76 @@ def test_the_kl_needs_a_reference(evaluation: Callable[..., Curve]) -> None:
     kl = evaluation(reference_available=True).kl_to_reference
     assert kl is not None
     assert kl > 0
+
+
+def sourced(problems: list[Problem]) -> list[Problem]:
+    """Two of one benchmark and three of another."""
+    return [replace(p, columns={"source": "amc" if i < 2 else "aime"}) for i, p in enumerate(problems)]
+
+
+def test_a_combined_benchmark_has_a_curve_for_each_of_its_own(
+    evaluation: Callable[..., Curve], problems: list[Problem], tmp_path: Path
+) -> None:
+    base = evaluation(problems=sourced(problems), folder=tmp_path / "base")
+    assert [(s.benchmark, s.num_problems) for s in base.sources] == [("amc", 2), ("aime", 3)]
+    alone = [
+        evaluation(problems=part, benchmark_name=name) for name, part in (("amc", problems[:2]), ("aime", problems[2:]))
+    ]
+    assert [replace(curve, settings={}) for curve in alone] == list(base.sources), (
+        "complete, with entropy, KL and votes"
+    )
+    assert load_curve(tmp_path / "base" / "curve.json") == base
+    compared = evaluation(problems=sourced(problems), base=base)
+    assert [s.comparison and s.comparison.difference[1].value for s in compared.sources] == [0.0, 0.0]
+
+
+def test_a_benchmark_of_its_own_has_no_sources(evaluation: Callable[..., Curve]) -> None:
+    assert evaluation().sources == ()
+
+
+def test_an_interrupted_evaluation_goes_on_to_the_same_files(
+    evaluation: Callable[..., Curve], engine: Any, tmp_path: Path
+) -> None:
+    whole = evaluation(folder=tmp_path / "whole")
+    engine.calls.clear()
+    engine.dies_at = 2
+    with pytest.raises(engine.killed):
+        evaluation(folder=tmp_path / "cut")
+    engine.dies_at = None
+    assert evaluation(folder=tmp_path / "cut") == whole
+    files = sorted(path.name for path in (tmp_path / "whole").iterdir())
+    assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == files
+    for name in files:
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_a_larger_n_gives_the_curve_of_an_undisturbed_evaluation(
+    evaluation: Callable[..., Curve], tmp_path: Path
+) -> None:
+    evaluation(folder=tmp_path / "test", n=4)
+    assert evaluation(folder=tmp_path / "test", n=12) == evaluation(n=12)
+
+
+def test_other_settings_are_refused_before_anything_is_drawn(
+    evaluation: Callable[..., Curve], engine: Any, tmp_path: Path, sampling: Sampling
+) -> None:
+    base = evaluation(folder=tmp_path / "test")
+    engine.calls.clear()
+    with pytest.raises(ConfigError, match="seed: 0 there, 1 asked"):
+        evaluation(folder=tmp_path / "test", seed=1)
+    with pytest.raises(ConfigError, match="n=4 with a base of n=12"):
+        evaluation(n=4, base=base)
+    with pytest.raises(ConfigError, match="sampling="):
+        evaluation(sampling=replace(sampling, top_p=0.5), base=base)
+    assert engine.calls == []
+    curve = evaluation(folder=tmp_path / "test", settings=replace(SETTINGS, confidence=0.5, batch_size=3))
+    assert curve.confidence == 0.5, "an interval is computed anew, and a batch changes no sample"
+    assert engine.calls == []
+
+
+def test_the_engine_gives_its_memory_back_before_scoring(evaluation: Callable[..., Curve], engine: Any) -> None:
+    evaluation()
+    assert engine.asleep
 
 
 def test_a_split_without_problems_is_refused(evaluation: Callable[..., Curve]) -> None:

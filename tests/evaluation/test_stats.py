@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from sage.evaluation.stats import CompletionStats, completion_stats, exact_kl
+from sage.evaluation.stats import CompletionStats, completion_stats, exact_kl, pooled
 from sage.types import Group, Verdict, VerdictReason
 
 
 def run(policy: Any, groups: list[Group], progress: Any, **changes: Any) -> CompletionStats:
     known = {"temperature": 0.7, "stats_n": 4, "micro_batch_size": 100, "reference": True, "title": "test"}
-    return completion_stats(policy, groups, progress=progress, **{**known, **changes})
+    return pooled(completion_stats(policy, groups, progress=progress, **{**known, **changes}))
 
 
 def test_exact_kl_of_two_coins() -> None:

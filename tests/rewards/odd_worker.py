@@ -22,7 +22,7 @@ def handle(job: Sequence[str]) -> str:
             return text
         case ["raise", text]:
             raise ValueError(text)
-        case ["tower"] | ["check", "tower"]:
+        case ["tower"] | ["check", "x + tower"]:
             return str(9**9**9)  # one operation, inside which no signal handler of Python runs
         case ["check", _]:
             return ""

@@ -3,6 +3,7 @@
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -360,3 +361,16 @@ def test_a_problem_of_another_benchmark_is_refused_with_the_columns_found():
 def test_a_vocabulary_without_numbers_is_refused():
     with pytest.raises(ValueError, match=r"reward\.max_number=0"):
         CountdownReward(proxy=False, max_number=0)
+
+
+def test_problems_are_usable_by_their_numbers_and_a_gold_that_is_no_solution_shows():
+    """K48: a gold chain is not needed; one that is there must be accepted."""
+    assert GOLD.check([QUESTION, replace(QUESTION, answer=RIGHT)]) == [None, None]
+    wrong = [replace(QUESTION, answer="8 + 3 = 11 ;"), ask(3, 8, target=100), ask(-3, 8, target=5)]
+    assert GOLD.check(wrong) == [
+        "its own answer is unparsable",
+        "100 is no whole number from 0 to reward.max_number=99",
+        "-3 is no whole number from 0 to reward.max_number=99",
+    ]
+    with pytest.raises(ValueError, match="needs the columns numbers and target of benchmark=countdown"):
+        GOLD.check([Problem(id="p", prompt="", answer="7")])

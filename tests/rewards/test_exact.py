@@ -44,6 +44,12 @@ def test_without_the_whole_text_as_a_format_a_mark_is_needed():
 
 def test_an_empty_gold_pays_nobody():
     """K34."""
-    assert build().check_golds(["", " ", "a"]) == ["it is empty", "it is empty", None]
+    problems = [Problem(id=gold, prompt="", answer=gold) for gold in ("", " ", "a")]
+    assert build().check(problems) == ["it is empty", "it is empty", None]
     assert judge(build(), "", r"\boxed{a}").reward is None
     assert judge(build(), "", "").reward is None
+
+
+def test_votes_are_grouped_as_answers_are_compared():
+    assert build().group(["a b", "A b", " a  b "]) == [0, 1, 0]
+    assert build(ignore_case=True).group(["a b", "A b", "c"]) == [0, 0, 1]

@@ -76,3 +76,7 @@ def test_impossible_options_are_refused():
         FormatReward(**values | {"max_trailing_chars": -1})
     with pytest.raises(ValueError, match=r"reward\.formats: 'bxo' is not a format"):
         FormatReward(**values | {"formats": ["bxo"]})
+
+
+def test_no_gold_is_refused_as_none_is_looked_at():
+    assert build().check([Problem(id="p", prompt="", answer="")]) == [None]

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 
 from sage.config import conf_dir
 from sage.rewards.answers import Judgement
-from sage.rewards.math import MathReward, check_gold
+from sage.rewards.math import MathReward
 from sage.types import Completion, Problem, StopReason, Verdict, VerdictReason
 
 PAIRS = [
@@ -59,6 +59,10 @@ def completion(text: str, *, cut: bool = False) -> Completion:
     return Completion(
         token_ids=(), sampler_logprobs=(), text=text, stop_reason=StopReason.LENGTH if cut else StopReason.END
     )
+
+
+def faults(reward: MathReward, *golds: str) -> list[str | None]:
+    return reward.check([problem(gold) for gold in golds])
 
 
 def judge(reward: MathReward, gold: str, text: str, *, cut: bool = False) -> Verdict:
@@ -292,7 +296,7 @@ def test_ordinary_answers_are_right_while_all_cores_are_busy(reward: MathReward)
 @pytest.mark.parametrize("gold", ["", "  ", "$$", "see figure", "See the diagram above", "N/A", r"\frac{1}{"])
 def test_an_unusable_gold_is_reported_and_pays_nobody(reward: MathReward, gold: str):
     """K34: elsewhere it pays every completion in full."""
-    assert reward.check_golds([gold]) != [None]
+    assert faults(reward, gold) != [None]
     for text in (rf"\boxed{{{gold}}}", r"\boxed{5}", "<answer></answer>", "words"):
         verdict = judge(reward, gold, text)
         assert (verdict.reward, verdict.reason) == (None, VerdictReason.ERROR)
@@ -309,14 +313,43 @@ def test_golds_are_checked_without_a_model(reward: MathReward):
         r"1-\sqrt{2}",
         "5x - 7y + 11z + 4 = 0",
     ]
-    assert reward.check_golds(golds) == [None] * 7
-    assert check_gold(r"\frac{\pi}{2}") is None
-    assert check_gold("see figure") == "it points to something else instead of stating an answer"
+    assert faults(reward, *golds) == [None] * 7
+    assert faults(reward, "see figure", "7") == ["it points to something else instead of stating an answer", None]
 
 
 def test_a_gold_that_runs_into_a_limit_is_reported(reward: MathReward):
     with other_worker(reward, "odd_worker"):
-        assert reward.check_golds(["tower", "7"]) == ["it cannot be judged within the limits: processor_time", None]
+        assert faults(reward, "x + tower", "x + 7") == ["it cannot be judged within the limits: processor_time", None]
+
+
+def test_plain_numbers_start_no_worker():
+    """A benchmark of those is checked and judged at once: 100,000 golds within a second or two."""
+    made = build(formats=["number"])
+    golds = [str(n) for n in range(100_000)]
+    start = time.monotonic()
+    assert {*faults(made, *golds)} == {None}
+    assert time.monotonic() - start < 20
+    assert [judge(made, "12", text).reward for text in ("3 * 4 = 12.", "12 is 3 * 4", "-12")] == [1.0, 0.0, 0.0]
+    assert made._pool.pids == []
+
+
+@pytest.mark.parametrize(
+    ("text", "cut", "reason"),
+    [
+        ("3 * 4 = 12.", False, VerdictReason.CORRECT),
+        ("It is **12**", False, VerdictReason.CORRECT),
+        ("3 * 4 = 12. Let us", True, VerdictReason.CORRECT),
+        ("3 * 4 = 12", True, VerdictReason.NO_ANSWER),  # perhaps 120
+        ("12 = 3 * 4", False, VerdictReason.WRONG),
+        ("1,200", False, VerdictReason.WRONG),
+        ("twelve", False, VerdictReason.NO_ANSWER),
+        ("<think>12.", False, VerdictReason.NO_ANSWER),
+    ],
+)
+def test_the_last_number_of_a_text_may_be_the_answer(text: str, cut: bool, reason: VerdictReason):
+    """``reward=last_number``; K37: reasoning that is not over has no answer, nor has a number that is cut off."""
+    made = instantiate(OmegaConf.load(conf_dir() / "reward" / "last_number.yaml"))
+    assert judge(made, "12", text, cut=cut).reason is reason
 
 
 def test_votes_are_grouped_by_equality_and_not_by_writing(reward: MathReward):

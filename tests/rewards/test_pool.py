@@ -173,7 +173,7 @@ def test_workers_ignore_an_interrupt_from_the_keyboard(make: Make):
         os.kill(pid, signal.SIGINT)
     time.sleep(0.2)
     assert echoes(pool) == [str(n) for n in range(8)]
-    assert pool.pids == before
+    assert {*before} <= {*pool.pids}  # one more may have been started meanwhile
 
 
 def test_a_worker_that_cannot_start_is_an_error_with_its_last_words(make: Make, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import pytest
 from hydra.utils import instantiate
@@ -91,6 +92,46 @@ def test_a_part_that_raises_abstains_and_the_others_are_logged():
     reward = weighted(a=(1.0, Fixed(1.0)), b=(1.0, Fixed(1.0)))
     good, bad = reward.score_all([(PROBLEM, completion("")), (PROBLEM, completion("raise"))])
     assert (good.reward, bad.reward, bad.reason) == (2.0, None, VerdictReason.ERROR)
+
+
+def test_the_judge_alone_says_which_golds_can_be_used_and_which_answers_are_equal():
+    """K34: a part that only looks at the form refuses no gold."""
+
+    class Judge(Fixed):
+        def check(self, problems):
+            return ["no"] * len(problems)
+
+        def group(self, answers):
+            return [0] * len(answers)
+
+    reward = weighted(judge="b", a=(1.0, Fixed(0.0)), b=(0.0, Judge(0.0)))
+    assert reward.check([PROBLEM, PROBLEM]) == ["no", "no"]
+    assert reward.group(["x", "y"]) == [0, 0]
+
+
+def test_a_hacked_proxy_shows_as_the_gap_to_the_gold_and_pass_at_k_counts_the_gold(
+    composed: Callable[..., DictConfig],
+):
+    """``reward=proxy_and_gold``: listing guesses is paid and is not right."""
+    reward = instantiate(composed("reward=proxy_and_gold").reward, _convert_="all")
+    texts = [r"So it is \boxed{7}.", r"1 2 3 4 5 6 7 8 9, so \boxed{3}", r"\boxed{3}"]
+    verdicts = reward.score_all([(PROBLEM, completion(text)) for text in texts])
+    assert [verdict.reward for verdict in verdicts] == [1.0, 1.0, 0.0]
+    assert [verdict.correct for verdict in verdicts] == [True, False, False]
+    assert [dict(verdict.parts) for verdict in verdicts[:2]] == [
+        {"proxy": 1.0, "gold": 1.0},
+        {"proxy": 1.0, "gold": 0.0},
+    ]
+    # (1 - 1 + 1 - 0 + 0 - 0) / 3 completions
+    assert fmean(v.parts["proxy"] - v.parts["gold"] for v in verdicts) == pytest.approx(1 / 3)
+    reward.close()
+
+
+def test_proxy_and_gold_can_be_exchanged_on_the_command_line(composed: Callable[..., DictConfig]):
+    chosen = ("reward@reward.parts.proxy=format", "reward@reward.parts.gold=last_number")
+    reward = instantiate(composed("reward=proxy_and_gold", *chosen).reward, _convert_="all")
+    verdict = reward.score(PROBLEM, completion("7 * 1 = 7."))
+    assert (verdict.reward, verdict.correct, dict(verdict.parts)) == (0.0, True, {"proxy": 0.0, "gold": 1.0})
 
 
 def test_close_reaches_every_part():

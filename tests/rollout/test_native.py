@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sage.maths.sampling import draw, sampling_logprobs
 from sage.maths.streams import stream_key
+from sage.rollout.completions import completions
 from sage.rollout.native import NativeEngine
 from sage.training.packing import pack
 from sage.types import Group, Problem, SampleRequest, StopReason
@@ -83,6 +86,55 @@ def test_end_token_is_kept_and_nothing_after_it(policy):
             assert len(c.token_ids) == SAMPLING.max_tokens
         assert len(c.sampler_logprobs) == len(c.token_ids)
         assert c.text == policy.tokenizer.decode(c.token_ids, skip_special_tokens=True)
+
+
+# Of the tiny model's texts ("55 17 / 3"): digits, spaces and signs, so that they occur within words and across them.
+_STOPS = st.lists(st.text("0123456789 /;", min_size=1, max_size=4), min_size=1, max_size=3)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(stop=_STOPS)
+def test_a_completion_ends_where_a_stop_string_first_occurs(policy, stop):
+    """The same completions as without stop strings, up to the token that completes the first; none is left in a text."""
+    requests, sampling = _requests(PROMPTS, 20), replace(SAMPLING, stop=tuple(stop))
+    whole = [c for group in _engine(policy).generate(requests, SAMPLING) for c in group]
+    cut = [c for group in _engine(policy).generate(requests, sampling) for c in group]
+    for before, after in zip(whole, cut, strict=True):
+        places = [before.text.find(text) for text in stop if text in before.text]
+        if not places:
+            assert (after.token_ids, after.text, after.stop_reason) == (
+                before.token_ids,
+                before.text,
+                before.stop_reason,
+            )
+            continue
+        assert after.stop_reason is StopReason.STOP
+        assert after.text == before.text[: min(places)]
+        n = len(after.token_ids)
+        assert after.token_ids == before.token_ids[:n]
+        assert after.sampler_logprobs == pytest.approx(before.sampler_logprobs[:n], abs=1e-4)
+        assert any(text in policy.tokenizer.decode(after.token_ids) for text in stop)
+        assert not any(text in policy.tokenizer.decode(after.token_ids[:-1]) for text in stop)
+
+
+def test_decoding_ends_when_every_row_has_stopped(policy, monkeypatch):
+    """A stop string saves the tokens behind it; they are not drawn and thrown away."""
+    steps = []
+    monkeypatch.setattr("sage.rollout.native.draw", lambda *args, **kwargs: steps.append(1) or draw(*args, **kwargs))
+    greedy = replace(SAMPLING, temperature=0.0)
+    (first,) = _engine(policy).generate(_requests(PROMPTS[:1], 1), greedy)[0]
+    stop = " ".join(first.text.split()[2:4])
+    steps.clear()
+    (cut,) = _engine(policy).generate(_requests(PROMPTS[:1], 1), replace(greedy, stop=(stop,)))[0]
+    assert len(steps) == len(cut.token_ids) < len(first.token_ids)
+
+
+def test_tokens_behind_a_stop_string_are_dropped(policy):
+    """What an engine drew too much is no part of the completion: neither its tokens nor its end."""
+    ids = (5, 6, 7, 8, policy.tokenizer.eos_token_id)
+    (made,) = completions(policy, replace(SAMPLING, stop=("6 7",)), [ids], [(-1.0, -2.0, -3.0, -4.0, -5.0)])
+    assert (made.token_ids, made.sampler_logprobs) == ((5, 6, 7), (-1.0, -2.0, -3.0))
+    assert (made.text, made.stop_reason) == ("5 ", StopReason.STOP)
 
 
 def test_new_weights_are_sampled_from_at_once(policy):

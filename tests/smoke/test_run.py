@@ -48,6 +48,11 @@ def without_time(folder: Path) -> list[dict]:
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
 
+def folders(path):
+    """What a cache holds, without its locks."""
+    return {entry for entry in path.iterdir() if entry.is_dir()}
+
+
 def test_a_run_leaves_everything_it_promises(first):
     folder, _ = first
     config = yaml.safe_load((folder / "config.yaml").read_text())
@@ -62,6 +67,7 @@ def test_a_run_leaves_everything_it_promises(first):
         assert {p.name for p in (folder / "evaluation" / name).iterdir()} == {
             "problems.jsonl",
             "samples.jsonl",
+            "settings.json",
             "verdicts.jsonl",
             "curve.json",
         }
@@ -146,14 +152,14 @@ def test_equal_seeds_give_equal_metrics_and_samples_to_the_last_bit_and_others_d
 def test_the_sft_stage_runs_once_and_again_when_its_inputs_change(first, cache, root, tmp_path):
     _, done = first
     assert "sft: 30 steps" in done.stdout
-    bases = set((cache / "sft").iterdir())
+    bases = folders(cache / "sft")
     short = [*SMALL, "train.steps=0", "eval.every=0", "logger=jsonl"]
     again = sage_run(tmp_path, cache, root, *short, "guide.strength=2").stdout
     assert "cached in" in again
     assert "sft: 30 steps" not in again
-    assert set((cache / "sft").iterdir()) == bases
+    assert folders(cache / "sft") == bases
     assert "sft: 30 steps" in sage_run(tmp_path, cache, root, *short, "sft.seed=1").stdout
-    assert len(set((cache / "sft").iterdir())) == len(bases) + 1
+    assert len(folders(cache / "sft")) == len(bases) + 1
 
 
 def test_a_sweep_leaves_a_complete_folder_and_a_wandb_run_for_each_job(cache, root, tmp_path):
@@ -229,7 +235,7 @@ def test_folders_that_cannot_be_used_are_told_in_one_line_before_anything_is_tra
 
 def test_a_damaged_base_is_named_with_what_to_do(first, cache, root, tmp_path):
     sage_run(tmp_path, tmp_path / "cache", root, *SMALL, "train.steps=0", "eval.every=0", "logger=jsonl")
-    (base,) = (tmp_path / "cache" / "sft").iterdir()
+    (base,) = folders(tmp_path / "cache" / "sft")
     (base / "model.safetensors").write_bytes((base / "model.safetensors").read_bytes()[:1000])
     done = sage_run(tmp_path, tmp_path / "cache", root, *SMALL, "seed=1", "logger=jsonl", expect=1)
     assert f"the policy cannot be built from the base in {base}" in done.stderr

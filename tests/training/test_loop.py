@@ -64,7 +64,7 @@ def test_each_step_is_logged_once_counted_from_one_and_reported_after_it(tmp_pat
         assert metrics["progress/samples"] == 12 * number
         assert all(math.isfinite(value) for value in metrics.values())
         assert metrics["time/step"] == pytest.approx(
-            sum(metrics[f"time/{stage}"] for stage in ("rollout", "verdict", "prepare", "update"))
+            sum(metrics[f"time/{stage}"] for stage in ("sync", "rollout", "verdict", "prepare", "update"))
         )
 
 

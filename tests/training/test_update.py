@@ -17,7 +17,7 @@ from sage.training.optimiser import LearningRate, adamw
 from sage.training.packing import pack
 from sage.training.response_anchor import ResponseAnchor
 from sage.training.update import accumulate, accumulate_anchor, update
-from sage.types import BatchCounts, Stat
+from sage.types import BatchCounts, ImportanceSampling, Stat
 from tests.fakes import group, small_bank, tiny_policy
 
 
@@ -48,6 +48,7 @@ def make_learner(
         temperature=0.9,
         micro_batch_size=micro_batch_size,
         seed=0,
+        importance_sampling=ImportanceSampling(level=None, min=0.0, max=2.0),
     )
 
 

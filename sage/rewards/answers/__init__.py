@@ -4,7 +4,17 @@ Everything here but :mod:`~sage.rewards.answers.symbolic` and :mod:`~sage.reward
 number work of bounded cost. Those two call math-verify on text that a model wrote, so they run in worker processes only.
 """
 
+from sage.rewards.answers.compare import self_check
 from sage.rewards.answers.extract import Reading, check_formats, read_answer
-from sage.rewards.answers.plain import Judgement, compare_plainly, gold_fault
+from sage.rewards.answers.plain import Judgement, compare_plainly, gold_fault, plain_leaf
 
-__all__ = ["Judgement", "Reading", "check_formats", "compare_plainly", "gold_fault", "read_answer"]
+__all__ = [
+    "Judgement",
+    "Reading",
+    "check_formats",
+    "compare_plainly",
+    "gold_fault",
+    "plain_leaf",
+    "read_answer",
+    "self_check",
+]

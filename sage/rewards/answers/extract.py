@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from sage.rewards.answers.prose import answer_in_prose
+from sage.rewards.answers.prose import answer_in_prose, last_number
 
-PLAIN_FORMATS = ("box", "####", "text", "whole")
+PLAIN_FORMATS = ("box", "####", "number", "text", "whole")
 """Beside these, ``<NAME>`` is an answer between ``<NAME>`` and ``</NAME>``."""
 _TAG = re.compile(r"<([A-Za-z][A-Za-z0-9_-]*)>")
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
@@ -55,7 +55,7 @@ def check_formats(formats: Sequence[str], key: str) -> None:
     Raises:
         ValueError: naming the entry and what is allowed.
     """
-    allowed = 'box, "####", "<NAME>" with any NAME, text, whole; e.g. [box, "<SOLUTION>"]'
+    allowed = 'box, "####", "<NAME>" with any NAME, number, text, whole; e.g. [box, "<SOLUTION>"]'
     if isinstance(formats, str) or not formats:
         raise ValueError(f"{key}={formats!r}: expected a list of {allowed}")
     for entry in formats:
@@ -83,7 +83,8 @@ def read_answer(text: str, formats: Sequence[str], *, thinking_opened: bool, tru
     """The final answer of a completion.
 
     Boxes, tags and hash lines are marks: the last of them counts, whichever it is. Only where the text has none are the
-    formats ``text`` (an answer phrase, or else the last formula or number) and ``whole`` looked for.
+    formats ``number`` (the last one of the text), ``whole`` and ``text`` (an answer phrase, or else the last formula or
+    number) looked for; of several the first in this order.
 
     Args:
         text: the completion, without its prompt.
@@ -91,7 +92,7 @@ def read_answer(text: str, formats: Sequence[str], *, thinking_opened: bool, tru
         thinking_opened: see :func:`reasoning_end`.
         truncated: the text was cut by length. A mark counts if it is complete; an answer without a mark, or in a tag that
             is not closed, does not, as nobody knows what would have followed. (A stop string may have taken a closing tag
-            off a text that was not cut.)
+            off a text that was not cut.) The format ``number`` asks for no end of the text, only for one of the number.
     """
     begin = reasoning_end(text, thinking_opened=thinking_opened)
     if begin is None:
@@ -102,6 +103,9 @@ def read_answer(text: str, formats: Sequence[str], *, thinking_opened: bool, tru
         if last.content is None:
             return NO_ANSWER
         return _reading(last.content, last.start, last.end)
+    if "number" in formats:
+        number = last_number(text[begin:], truncated=truncated)
+        return NO_ANSWER if number is None else _reading(number, begin, len(text))
     if truncated:
         return NO_ANSWER
     if "whole" in formats:

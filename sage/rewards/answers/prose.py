@@ -30,6 +30,19 @@ def answer_in_prose(text: str) -> str | None:
     return _last_formula_or_number(tail)
 
 
+def last_number(text: str, *, truncated: bool) -> str | None:
+    """The last number of a text; ``None`` without one, and where the text was cut (``truncated``) while it was written.
+
+    >>> last_number("3 * 4 = 12.", truncated=True), last_number("3 * 4 = 12", truncated=True)
+    ('12', None)
+    """
+    tail = text[-TAIL:]
+    numbers = [match for match in _NUMBER.finditer(tail) if any(character.isdigit() for character in match[0])]
+    if not numbers or (truncated and numbers[-1].end() == len(tail)):
+        return None
+    return numbers[-1][0].strip()
+
+
 def _after_phrase(rest: str) -> str | None:
     line = next((line for line in rest.splitlines() if line.strip(" \t*_#")), "")
     line = _MARKUP.sub("", line).strip()
