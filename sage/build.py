@@ -56,7 +56,10 @@ def job(
         console: where the screen output goes.
     """
     made = Job(config=config, parts=parts, choices=choices, folder=folder, info=info, plain=plain, console=console)
-    faults = list(_impossible(made))
+    try:
+        faults = list(_impossible(made))
+    except ValueError as error:  # a benchmark that cannot have its data says what to type
+        raise ConfigError([str(error)]) from error
     if faults:
         raise ConfigError(faults)
     return made

@@ -78,7 +78,7 @@ class Evaluator:
     def _origin(self, step: int) -> dict[str, Any]:
         """What the weights after ``step`` are made of: the whole configuration, but for what only watches."""
         job = self._job
-        watching = {"eval", "logger", "paths"}
+        watching = {"eval", "logger", "paths", "checkpoint", "resume"}
         training = digest({name: section for name, section in plain(job.plain).items() if name not in watching})
         model = {"fingerprint": job.parts.model.fingerprint(), "training": training, "step": step}
         return origin_of(job.plain, model)

@@ -256,6 +256,14 @@ class Policy(Protocol):
         """What the optimiser updates."""
         ...
 
+    def state(self) -> dict[str, Tensor]:
+        """What training changes, by name, for a checkpoint."""
+        ...
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a :meth:`state`; names and shapes must be those of what is trained."""
+        ...
+
     @property
     def device(self) -> Any:
         """Where the weights are (``torch.device``)."""

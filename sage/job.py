@@ -57,6 +57,8 @@ class Job:
 
     usable: Mapping[Split, Sequence[Problem]] | None = None
     """What is left of the benchmark's problems once prompts and golds were looked at; ``None`` before."""
+    longest_prompt: int | None = None
+    """In tokens, once they were looked at."""
     notes: tuple[str, ...] = ()
     """What was found on the way: sentences for the first screen."""
 

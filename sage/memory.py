@@ -24,7 +24,8 @@ def memory_estimate(job: Job, facts: ModelFacts) -> dict[str, float]:
     weights = facts.parameters * facts.bytes_per_parameter
     trained = facts.trainable * (_ADAPTER_BYTES if adapter else facts.bytes_per_parameter)
     needs = parts.kl_mode.needs | parts.guide.needs
-    tokens = config.train.micro_batch_size * (config.prompts.max_tokens + config.train.sampling.max_tokens)
+    prompt = config.prompts.max_tokens if job.longest_prompt is None else job.longest_prompt
+    tokens = config.train.micro_batch_size * (prompt + config.train.sampling.max_tokens)
     # Of a layer some 16 tensors of the hidden size are kept for the backward pass, or its input alone.
     kept = 1 if getattr(parts.model, "gradient_checkpointing", False) else 16
     answered = config.train.micro_batch_size * config.train.sampling.max_tokens

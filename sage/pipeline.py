@@ -8,8 +8,9 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from sage.checkpointer import METRICS, Checkpointer, interrupted, restore
 from sage.config import ConfigError
-from sage.evaluation.curves import Curve
+from sage.evaluation.curves import Curve, load_curve
 from sage.evaluation.figure import plot_pass_at_k
 from sage.evaluator import Evaluator
 from sage.interfaces import Policy
@@ -18,12 +19,14 @@ from sage.loggers.jsonl import JsonlLogger, read_metrics
 from sage.loggers.multi import MultiLogger
 from sage.loggers.screens import print_plan, print_result
 from sage.memory import memory_estimate, memory_sentence
+from sage.stopping import Stopper
 from sage.summary import estimated_seconds, figure_title, run_plan, run_result, write_summary
 from sage.training.bank import BankSource, bank_key, cached_bank
 from sage.training.beta import AdaptiveBeta
+from sage.training.checkpoint import Checkpoint
 from sage.training.estimate import measure_speed
 from sage.training.learner import Learner
-from sage.training.loop import Training, train
+from sage.training.loop import Position, Training, train
 from sage.training.optimiser import LearningRate, adamw
 from sage.training.response_anchor import ResponseAnchor
 from sage.training.sft import SftSettings, cached_sft, check_finite, sft_key
@@ -33,40 +36,49 @@ from sage.usable import usable_problems
 log = logging.getLogger(__name__)
 
 
-def run(job: Job) -> Curve:
-    """Run the job to its end.
+def run(job: Job, stopper: Stopper, *, again: bool) -> Curve:
+    """Run the job to its end, from its last checkpoint where an earlier process left one.
+
+    Args:
+        job: the run.
+        stopper: takes the signals.
+        again: whether an earlier process began the run.
 
     Returns:
         The trained model's curve on the test problems, compared with the base's.
+
+    Raises:
+        Stopped: the run was asked to stop, and is saved.
     """
     start = time.monotonic()
     with closing(job.parts.reward), closing(job.parts.rollout):
         job, facts = _looked_at(job)
         _print_plan(job, facts)
-        trained = _run(job, facts.max_length, start)
+        trained = _run(job, facts.max_length, start, stopper, interrupted(job) if again else None)
     return trained
 
 
-def _run(job: Job, max_length: int | None, start: float) -> Curve:
-    logger = MultiLogger(JsonlLogger(job.folder / "metrics.jsonl"), job.parts.logger)
+def _run(job: Job, max_length: int | None, start: float, stopper: Stopper, saved: Checkpoint | None) -> Curve:
+    logger = MultiLogger(JsonlLogger(job.folder / METRICS), job.parts.logger)
     with logger:
-        _start(logger, job)
+        run_id = _start(logger, job, saved)
         start_folder = base_folder(job, max_length)
         policy = _begin_rl(job, start_folder)
         evaluator = Evaluator(job, policy, logger)
-        base = evaluator.test(0, "base", None)
-        _refuse_broken_reward(base)
-        evaluator.validate(0)
+        base = _base(job, evaluator, saved)
         anchor = response_anchor(job, policy, start_folder)
-        if anchor is not None:
+        if anchor is not None and saved is None:
             logger.log(0, anchor.bank.metrics())
-        train(_training(job, policy, anchor, logger, evaluator))
+        training = _training(job, policy, anchor, logger)
+        checkpointer = Checkpointer(job, training.learner, evaluator, stopper, run_id)
+        position = training.start if saved is None else restore(training.learner, saved)
+        train(replace(training, start=position, after_step=checkpointer.after_step, finishing=stopper.deferred))
         check_finite(policy, "train")
         trained = evaluator.test(job.config.train.steps, "trained", base)
         policy.save(job.folder / "model")
     plot_pass_at_k({"base": base, "trained": trained}, job.folder / "pass_at_k.png", figure_title(job))
     write_summary(job.folder / "curve.json", base, trained)
-    metrics = read_metrics(job.folder / "metrics.jsonl")
+    metrics = read_metrics(job.folder / METRICS)
     print_result(job.console, run_result(job, base, trained, metrics, time.monotonic() - start))
     return trained
 
@@ -102,7 +114,7 @@ def _looked_at(job: Job) -> tuple[Job, ModelFacts]:
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
-    return replace(job, usable=usable.problems, notes=usable.notes), facts
+    return replace(job, usable=usable.problems, longest_prompt=usable.longest, notes=usable.notes), facts
 
 
 def _print_plan(job: Job, facts: ModelFacts) -> None:
@@ -117,9 +129,21 @@ def _print_plan(job: Job, facts: ModelFacts) -> None:
         job.console.print(f"[green]✓[/green] sft          cached in {sft}", soft_wrap=True)
 
 
-def _start(logger: MultiLogger, job: Job) -> None:
+def _base(job: Job, evaluator: Evaluator, saved: Checkpoint | None) -> Curve:
+    """The base's curve; that of the interrupted run where there is one."""
+    if saved is not None:
+        job.console.print(f"[green]✓[/green] resume       from step {saved.step}, {saved.path}", soft_wrap=True)
+        return load_curve(job.folder / "evaluation" / "base" / "curve.json")
+    base = evaluator.test(0, "base", None)
+    _refuse_broken_reward(base)
+    evaluator.validate(0)
+    return base
+
+
+def _start(logger: MultiLogger, job: Job, saved: Checkpoint | None) -> str | None:
+    """Begin tracking, or go on with the run's; returns the tracker's id of it."""
     try:
-        logger.start(job.info)
+        return logger.start(job.info if saved is None else replace(job.info, run_id=saved.state["run_id"]))
     except RuntimeError as error:  # it says what to type instead
         raise ConfigError([str(error)]) from error
 
@@ -228,9 +252,7 @@ def response_anchor(job: Job, policy: Policy, base: Path | None) -> ResponseAnch
     return ResponseAnchor.shape(cached_bank(folder, source, job.progress), parts.guide, parts.kl_mode)
 
 
-def _training(
-    job: Job, policy: Policy, anchor: ResponseAnchor | None, logger: MultiLogger, evaluator: Evaluator
-) -> Training:
+def _training(job: Job, policy: Policy, anchor: ResponseAnchor | None, logger: MultiLogger) -> Training:
     config, parts = job.config, job.parts
     optimizer, sampling = config.train.optimizer, config.train.sampling
     num_steps = config.train.steps * parts.algorithm.epochs * parts.algorithm.minibatches
@@ -266,5 +288,11 @@ def _training(
         seed=config.seed,
         logger=logger,
         progress=job.progress,
-        after_step=evaluator.after_step,
+        after_step=lambda position: None,
+        # A bank is part of the price, even if it was cached.
+        start=Position(
+            step=0,
+            samples=0 if anchor is None else anchor.bank.samples,
+            tokens=0 if anchor is None else anchor.bank.tokens,
+        ),
     )

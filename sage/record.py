@@ -5,6 +5,7 @@ Imports neither torch nor hydra, so that it can run in the first second of a pro
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -23,8 +24,10 @@ from typing import Any
 import yaml
 
 from sage import __version__
+from sage.stopping import Stopped
 
 MARKER = "run.json"
+LOCK = ".lock"
 DEPENDENCIES = (
     "torch",
     "transformers",
@@ -144,6 +147,18 @@ def write_run_record(folder: Path, cfg: Mapping[str, Any], overrides: Sequence[s
     _write_atomically(folder / "environment.json", _json(environment(argv)))
 
 
+def typed_for(run: Path) -> list[str]:
+    """What was typed for a run, to type it again.
+
+    Raises:
+        ValueError: the folder holds no run.
+    """
+    path = run / "overrides.yaml"
+    if not path.is_file():
+        raise ValueError(f"resume={run}: expected auto, never, or the folder of a run, with overrides.yaml in it")
+    return [str(override) for override in yaml.safe_load(path.read_text(encoding="utf-8")) or []]
+
+
 def environment(argv: Sequence[str]) -> dict[str, Any]:
     """Where and with what a run ran. Environment variables are left out: they hold secrets."""
     return {
@@ -215,20 +230,29 @@ def _git(folder: Path, *arguments: str) -> str | None:
 class RunClaim:
     """A folder that is ours until :meth:`finish`; as a context manager it records how the block ended."""
 
-    def __init__(self, path: Path, state: dict[str, Any]) -> None:
+    def __init__(self, path: Path, state: dict[str, Any], lock: int) -> None:
         self._path = path
         self._state = state
+        self._lock = lock
         self._start = time.monotonic()
 
+    @property
+    def again(self) -> bool:
+        """Whether an earlier process had begun the run, and did not finish it."""
+        return self._state["attempt"] > 1
+
     def finish(self, *, failed: bool = False, error: BaseException | None = None) -> None:
-        """Set the status to ``finished`` or ``failed``, with the seconds taken. Later calls change nothing."""
+        """Set the status to ``finished``, ``stopped`` or ``failed``, with the seconds taken. Later calls change nothing."""
         if self._state["status"] != "running":
             return
         self._state["status"] = "failed" if failed or error is not None else "finished"
+        if isinstance(error, Stopped):
+            self._state["status"] = "stopped"
         self._state["seconds"] = round(time.monotonic() - self._start, 3)
         if error is not None:
             self._state["error"] = f"{type(error).__name__}: {error}"
         _write_atomically(self._path, _json(self._state))
+        os.close(self._lock)
 
     def __enter__(self) -> RunClaim:
         return self
@@ -237,36 +261,58 @@ class RunClaim:
         self.finish(error=error)
 
 
-def claim_folder(folder: Path) -> RunClaim:
-    """Make ``folder`` this run's own by creating ``run.json`` in it (process, host, start, status ``running``).
+def claim_folder(folder: Path, *, resume: bool = False) -> RunClaim:
+    """Make ``folder`` this run's own: lock it and write ``run.json`` (process, host, start, status ``running``).
 
-    Of several processes that try at once, one succeeds.
+    The lock is the system's: it is gone when the process is, however that ends, and what ``run.json`` says then tells that the
+    run died.
+
+    Args:
+        folder: made where it does not exist.
+        resume: take a run that an earlier process began and did not finish.
 
     Raises:
         RunFolderTaken: the folder holds a run already, with its state and what to do.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        before = _state_of(folder)
+        if before is not None and (before.get("status") == "finished" or not resume):
+            raise RunFolderTaken(_taken(folder, before))
+    except BlockingIOError:
+        os.close(lock)
+        raise RunFolderTaken(_taken(folder, _state_of(folder) or {})) from None
+    except BaseException:
+        os.close(lock)
+        raise
     state: dict[str, Any] = {
         "status": "running",
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "attempt": 1 if before is None else int(before.get("attempt", 1)) + 1,
     }
-    try:
-        descriptor = os.open(folder / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    except FileExistsError:
-        raise RunFolderTaken(_taken(folder)) from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(_json(state))
-    return RunClaim(folder / MARKER, state)
+    _write_atomically(folder / MARKER, _json(state))
+    return RunClaim(folder / MARKER, state, lock)
 
 
-def _taken(folder: Path) -> str:
+def _state_of(folder: Path) -> dict[str, Any] | None:
+    """What ``run.json`` says; ``None`` without one, empty where it cannot be read."""
     try:
-        state = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        found = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _taken(folder: Path, state: Mapping[str, Any]) -> str:
+    what = f"its {MARKER} cannot be read"
+    if {"status", "started", "pid", "host"} <= state.keys():
         what = f"{state['status']}, started {state['started']} by process {state['pid']} on {state['host']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        what = f"its {MARKER} cannot be read"
     return (
         f"{folder} already holds a run ({what}). Every run has a folder of its own: leave hydra.run.dir out, or give "
         f"hydra.run.dir=<a new folder>; to use this one again, remove it first"

@@ -16,9 +16,11 @@ from omegaconf import DictConfig, OmegaConf
 from sage import __version__, record
 from sage.config import ConfigError, conf_dir, explain, load, readable_errors, register_resolvers, use_plugin_folders
 from sage.loggers.console import make_console, print_headline
+from sage.stopping import STATUS, Stopped, Stopper
 
 log = logging.getLogger(__name__)
 _failed: list[str] = []
+_stopper = Stopper()
 register_resolvers()
 
 
@@ -27,6 +29,9 @@ def _job(cfg: DictConfig) -> float | None:
     """Run one job. A refused or failing one leaves its reason on the screen, and a sweep goes on with the others."""
     try:
         return _run(cfg)
+    except Stopped as stopped:
+        print(f"sage: {stopped}; the same command in the same folder goes on", file=sys.stderr)
+        sys.exit(STATUS)
     except Exception as error:
         settings = HydraConfig.get()
         single = settings.mode is RunMode.RUN
@@ -86,12 +91,31 @@ def _run(cfg: DictConfig) -> float:
     )
     job = build.job(config, parts, choices=choices, folder=folder, info=info, plain=plain, console=console)
     try:
-        claim = record.claim_folder(folder)
+        claim = record.claim_folder(folder, resume=config.resume != "never")
     except record.RunFolderTaken as error:
         raise ConfigError([str(error)]) from error
-    with claim:
-        record.write_run_record(folder, plain, overrides, sys.argv)
-        return pipeline.run(job).pass_at_k[1].value
+    with claim, _stopper.listening():
+        if not claim.again:
+            record.write_run_record(folder, plain, overrides, sys.argv)
+        return pipeline.run(job, _stopper, again=claim.again).pass_at_k[1].value
+
+
+def _with_the_runs_own(argv: list[str]) -> list[str]:
+    """``resume=FOLDER`` as what was typed for that run, in that folder; what is typed besides changes it."""
+    folders = [a.removeprefix("resume=") for a in argv if a.startswith("resume=") and a not in _NO_FOLDER]
+    if not folders:
+        return argv
+    run = Path(folders[-1])
+    try:
+        typed = record.typed_for(run)
+    except ValueError as error:
+        print(f"sage: {error}", file=sys.stderr)
+        sys.exit(1)
+    rest = [a for a in argv[1:] if not a.startswith("resume=")]
+    return [argv[0], *typed, *rest, f"hydra.run.dir={run}"]
+
+
+_NO_FOLDER = {"resume=auto", "resume=never"}
 
 
 def main() -> None:
@@ -99,6 +123,7 @@ def main() -> None:
     # What clusters and containers send first: end like an error, so that run.json and the tracker are closed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
+        sys.argv = _with_the_runs_own(sys.argv)
         with readable_errors():
             _job()
     except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from sage.config import conf_dir
 from sage.evaluation.curves import Curve, curve_row
 from sage.evaluation.files import write_json
 from sage.interfaces import Guide
@@ -163,9 +164,12 @@ def run_result(
             "token entropy (nats)": (base.entropy, trained.entropy),
             "KL to reference (nats)": (base.kl_to_reference, trained.kl_to_reference),
             "tokens/completion": (base.mean_tokens, trained.mean_tokens),
+            "cut at max_tokens (share)": (base.truncated_share, trained.truncated_share),
         },
         folder=job.folder,
-        files=_FILES,
+        files=_FILES
+        if job.parts.model.lora is None
+        else {**_FILES, "model/": "the trained adapter, for PEFT on its base"},
         commands=_next_commands(job),
         seconds=seconds,
         notes=_findings(job, base, trained, metrics),
@@ -182,6 +186,7 @@ _FILES: Mapping[str, str] = {
 
 
 _HARDLY = 0.02
+_MANY = 0.5
 
 
 def _findings(job: Job, base: Curve, trained: Curve, metrics: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -191,6 +196,12 @@ def _findings(job: Job, base: Curve, trained: Curve, metrics: Sequence[Mapping[s
     if failed:
         notes.append(
             f"the reward failed on up to {failed:.1%} of an evaluation's completions, which count as wrong: see run.log"
+        )
+    cut = max(base.truncated_share, trained.truncated_share)
+    if cut > _MANY:
+        notes.append(
+            f"up to {cut:.0%} of an evaluation's completions were cut at eval.sampling.max_tokens="
+            f"{job.config.eval.sampling.max_tokens} before they ended"
         )
     changed = [row["guide/q_changed_share"] for row in metrics if "guide/q_changed_share" in row]
     acts = job.parts.guide.identity or job.parts.guide.of_responses or not changed or fmean(changed) >= _HARDLY
@@ -210,7 +221,7 @@ def _next_commands(job: Job) -> list[tuple[str, str]]:
         folder = ["--config-dir", sys.argv[sys.argv.index("--config-dir") + 1]]
     typed = [*folder, *typed]
     without_seed = [o for o in typed if not o.startswith("seed=")]
-    without_guide = [o for o in without_seed if _group(o) not in {"guide", "experiment"}]
+    without_guide = [o for o in without_seed if _group(o) != "guide" and not _sets_guide(o)]
     kl_mode, guide = job.parts.kl_mode, job.parts.guide
     commands: list[tuple[str, str]] = []
     if not guide.identity:
@@ -234,6 +245,13 @@ def _next_commands(job: Job) -> list[tuple[str, str]]:
 def _group(override: str) -> str:
     """The configuration group that an override touches, e.g. ``guide`` of ``+guide@guide.factors.noise=random``."""
     return override.lstrip("+~").split("=")[0].split("@")[0].split(".")[0]
+
+
+def _sets_guide(override: str) -> bool:
+    """Whether an experiment has options for a guide of its own, which another guide would not know."""
+    group, _, name = override.partition("=")
+    file = conf_dir() / "experiment" / f"{name}.yaml"
+    return group == "experiment" and (not file.is_file() or "\nguide:" in file.read_text(encoding="utf-8"))
 
 
 def _command(*arguments: str) -> str:

@@ -25,6 +25,8 @@ class Usable:
     """Of each split that was asked for, in the benchmark's order."""
     notes: tuple[str, ...]
     """What is not as the benchmark has it, one sentence each, for the first screen and the log."""
+    longest: int
+    """Tokens of the longest prompt that is left."""
 
 
 def usable_problems(
@@ -63,7 +65,8 @@ def usable_problems(
                 "let the check() of your own return None for each"
             )
         notes.append(f"{_count(len(faults), benchmark)} left out, as the reward cannot use the gold: {named}")
-    long = _longer(found, prompts, max_tokens)
+    lengths = _lengths(found, prompts)
+    long = {key: length for key, length in lengths.items() if length > max_tokens}
     if long:
         found = _shortened(found, long, prompts, benchmark.name, max_tokens, too_long)
         done = "left out" if too_long == "drop" else "cut at the beginning of the question"
@@ -71,7 +74,8 @@ def usable_problems(
             f"{_count(len(long), benchmark)} {done}: prompts of more than {max_tokens} tokens, the longest has "
             f"{max(long.values())} (prompts.too_long={too_long})"
         )
-    return Usable(problems=found, notes=tuple(notes))
+    longest = max((min(length, max_tokens) for length in lengths.values()), default=0)
+    return Usable(problems=found, notes=tuple(notes), longest=longest)
 
 
 def _count(number: int, benchmark: Benchmark) -> str:
@@ -85,14 +89,11 @@ def _shared_questions(found: Mapping[Split, Sequence[Problem]], name: str) -> It
         yield from (str(shared) for shared in overlap(train, test, name) if shared.shared)
 
 
-def _longer(
-    found: Mapping[Split, Sequence[Problem]], prompts: PromptEncoder, max_tokens: int
-) -> dict[tuple[Split, str], int]:
-    """Split and problem id -> tokens of the encoded prompt, of those that are too long."""
+def _lengths(found: Mapping[Split, Sequence[Problem]], prompts: PromptEncoder) -> dict[tuple[Split, str], int]:
+    """Split and problem id -> tokens of the encoded prompt."""
     asked = [(split, problem) for split, problems in found.items() for problem in problems]
     encoded = prompts.encode_prompts([problem.prompt for _, problem in asked])
-    lengths = {(split, problem.id): len(ids) for (split, problem), ids in zip(asked, encoded, strict=True)}
-    return {key: length for key, length in lengths.items() if length > max_tokens}
+    return {(split, problem.id): len(ids) for (split, problem), ids in zip(asked, encoded, strict=True)}
 
 
 def _shortened(

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from sage import __version__, record
-from sage.record import RunFolderTaken, claim_folder, flatten, git_state, plain, write_run_record
+from sage.record import RunFolderTaken, claim_folder, flatten, git_state, plain, typed_for, write_run_record
+from sage.stopping import Stopped
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
 NAMES = st.text("abc_", min_size=1, max_size=4)
@@ -139,7 +140,7 @@ def test_a_claim_records_who_runs_and_how_it_ended(tmp_path):
     state = read_marker(tmp_path / "new" / "run")
     assert state["status"] == "finished"
     assert 0 <= state["seconds"] < 60
-    assert [path.name for path in (tmp_path / "new" / "run").iterdir()] == ["run.json"]
+    assert [path.name for path in (tmp_path / "new" / "run").iterdir() if not path.name.startswith(".")] == ["run.json"]
 
 
 def test_an_exception_ends_the_claim_as_failed_with_its_text(tmp_path):
@@ -174,3 +175,35 @@ def test_recording_loads_neither_torch_nor_hydra():
     script = "import sys, sage.record; print({'torch', 'hydra', 'omegaconf', 'wandb'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_run_that_died_may_be_taken_over_and_one_that_lives_or_has_finished_may_not(tmp_path):
+    """The lock is the system's, so it knows what the record of a killed process cannot say."""
+    dead = claim_folder(tmp_path)
+    with pytest.raises(RunFolderTaken, match=r"already holds a run \(running"):
+        claim_folder(tmp_path, resume=True)
+    os.close(dead._lock)  # what the system does when a process ends
+    with pytest.raises(RunFolderTaken):
+        claim_folder(tmp_path)
+    again = claim_folder(tmp_path, resume=True)
+    assert again.again
+    assert not dead.again
+    assert read_marker(tmp_path)["attempt"] == 2
+    again.finish()
+    with pytest.raises(RunFolderTaken, match=r"already holds a run \(finished"):
+        claim_folder(tmp_path, resume=True)
+
+
+def test_a_run_that_was_stopped_says_so_and_may_go_on(tmp_path):
+    with pytest.raises(Stopped), claim_folder(tmp_path):
+        raise Stopped(4)
+    state = read_marker(tmp_path)
+    assert (state["status"], state["error"]) == ("stopped", "Stopped: stopped after step 4")
+    assert claim_folder(tmp_path, resume=True).again
+
+
+def test_what_was_typed_for_a_run_is_found_again(tmp_path):
+    write_run_record(tmp_path, {}, ["guide=token", "seed=1"], [])
+    assert typed_for(tmp_path) == ["guide=token", "seed=1"]
+    with pytest.raises(ValueError, match="expected auto, never, or the folder of a run"):
+        typed_for(tmp_path / "nowhere")

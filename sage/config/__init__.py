@@ -10,6 +10,7 @@ from sage.config.errors import ConfigError, explain, readable_errors
 from sage.config.folders import conf_dir, register_resolvers, use_plugin_folders
 from sage.config.load import PLUGINS, check_plugin, load
 from sage.config.schema import (
+    CheckpointConfig,
     EvalConfig,
     OptimizerConfig,
     PathsConfig,
@@ -21,6 +22,7 @@ from sage.config.schema import (
 
 __all__ = [
     "PLUGINS",
+    "CheckpointConfig",
     "ConfigError",
     "EvalConfig",
     "OptimizerConfig",

@@ -104,6 +104,20 @@ class SftConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointConfig:
+    """What a run saves to go on from."""
+
+    every: int
+    """Batches of rollouts between checkpoints; 0 saves one at the end of training alone (and when asked to stop)."""
+    keep_last: int
+    """How many of the newest stay."""
+    keep_best: str | None
+    """A metric: the checkpoint with its largest value stays too."""
+    allow_changes: tuple[str, ...]
+    """Keys, or whole sections, that may differ from the interrupted run's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PathsConfig:
     """Folders, absolute."""
 
@@ -120,6 +134,9 @@ class RunConfig:
     train: TrainConfig
     eval: EvalConfig
     sft: SftConfig
+    checkpoint: CheckpointConfig
+    resume: str
+    """``auto`` goes on with an unfinished run in the run's folder, ``never`` refuses it; a folder is that run."""
     paths: PathsConfig
 
 
@@ -192,6 +209,9 @@ RULES: dict[str, Rule] = {
     "sft.micro_batch_tokens": _whole(1),
     "sft.batch_size": _whole(1),
     **_under("sft.optimizer", _OPTIMIZER),
+    "checkpoint.every": _whole(0, " (0 saves at the end alone)"),
+    "checkpoint.keep_last": _whole(1),
+    "resume": Rule("auto, never, or the folder of a run", lambda value: value != ""),
     "paths.outputs": Rule("a folder", lambda value: str(value) != ""),
     "paths.cache": Rule("a folder", lambda value: str(value) != ""),
 }

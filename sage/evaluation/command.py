@@ -96,6 +96,10 @@ def _benchmarks(overrides: Sequence[str]) -> tuple[list[list[str]], list[str]]:
 
 
 def _existing(folder: Path) -> Path:
+    if (folder / "evaluation").is_dir():
+        raise ConfigError(
+            [f"base={folder} is a run: type base={folder / 'evaluation' / 'trained'}, or .../base for its base"]
+        )
     if not (folder / "curve.json").is_file():
         raise ConfigError([f"base={folder}: expected the folder of a finished evaluation, with curve.json in it"])
     return folder

@@ -80,8 +80,9 @@ def _set_axes(axes: Axes, curves: Sequence[Curve]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([str(k) for k in ticks])
-    axes.set_ylim(*value_limits(curves))
-    axes.yaxis.set_major_formatter("{x:.1f}")
+    low, high = value_limits(curves)
+    axes.set_ylim(low, high)
+    axes.yaxis.set_major_formatter("{x:.1f}" if high - low > 0.3 else "{x:.2f}")  # ticks stand closer than a tenth
     axes.set_xlabel("k (samples per problem)", fontsize=9.5, color=_INK)
     axes.set_ylabel("pass@k (mean over problems)", fontsize=9.5, color=_INK)
     axes.tick_params(labelsize=8.5, colors=_INK, length=3)

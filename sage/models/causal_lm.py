@@ -7,7 +7,7 @@ tokens alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -195,8 +195,32 @@ class CausalPolicy:
 
     def trainable_parameters(self) -> Iterator[Tensor]:
         """What the optimiser updates."""
-        modules = [m for m in (self.model, self._critic, self._value_head) if m is not None]
-        return (p for module in modules for p in module.parameters() if p.requires_grad)
+        return (parameter for _, parameter in self._trained())
+
+    def _trained(self) -> Iterator[tuple[str, Tensor]]:
+        modules = {"model": self.model, "critic": self._critic, "value_head": self._value_head}
+        for part, module in modules.items():
+            if module is not None:
+                yield from ((f"{part}.{name}", p) for name, p in module.named_parameters() if p.requires_grad)
+
+    def state(self) -> dict[str, Tensor]:
+        """What training changes, by name: weights or adapter, critic and value head."""
+        return {name: parameter.detach() for name, parameter in self._trained()}
+
+    @torch.no_grad()
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a :meth:`state`.
+
+        Raises:
+            ValueError: names or shapes are not those of what is trained here.
+        """
+        trained = dict(self._trained())
+        unlike = sorted(trained.keys() ^ state.keys())
+        unlike += [name for name in trained.keys() & state.keys() if trained[name].shape != state[name].shape]
+        if unlike:
+            raise ValueError(f"{len(unlike)} saved weights are not those of this model, e.g. {unlike[0]}")
+        for name, parameter in trained.items():
+            parameter.copy_(state[name])
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every weight under its name in a checkpoint, the adapter merged in one matrix at a time."""

@@ -34,6 +34,8 @@ def check_exists(name: str, option: str) -> None:
     Raises:
         ValueError: naming the option.
     """
+    if option == "model.name" and (Path(name).expanduser() / "adapter_config.json").is_file():
+        raise ValueError(f"model.name={name} is an adapter: type model.name=ITS_BASE model.adapter={name}")
     looks_like_path = name.startswith(("/", "./", "../", "~")) or name.count("/") > 1
     if looks_like_path and not Path(name).expanduser().is_dir():
         raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from sage.interfaces import MetricLogger, Progress, Reward, RolloutEngine
@@ -17,6 +17,18 @@ from sage.training.packing import pack
 from sage.training.problems import problems_of_step
 from sage.training.update import update
 from sage.types import Group, Problem, Sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """How far a run is."""
+
+    step: int
+    """Batches of rollouts done."""
+    samples: int
+    """Completions drawn, those of a bank included."""
+    tokens: int
+    """Tokens sampled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,46 +46,62 @@ class Training:
     seed: int
     logger: MetricLogger
     progress: Progress
-    after_step: Callable[[int], None]
-    """Called with the number of steps done: evaluation and whatever else is due."""
+    after_step: Callable[[Position], None]
+    """Called after every step, and first of all with ``start`` where that is not the beginning: checkpoints, evaluation and
+    whatever else is due."""
+    start: Position
+    """Where to go on; the beginning of a run that is new."""
+    finishing: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Around every step: what should not interrupt it waits."""
 
 
 def train(run: Training) -> None:
     """Train for ``run.steps`` batches of rollouts; metrics of the n-th batch are logged at step n, counted from 1."""
-    learner, watch = run.learner, Stopwatch()
-    bank = None if learner.anchor is None else learner.anchor.bank
-    # A bank is part of the price, even if it was cached.
-    samples, tokens = (0, 0) if bank is None else (bank.samples, bank.tokens)
+    watch, position = Stopwatch(), run.start
     with run.progress.stage("train", run.steps, "steps") as bar:
-        for step in range(run.steps):
-            with watch("sync"):
-                run.engine.load_weights(learner.policy)
-            collected = collect_step(run, step, watch)
-            run.engine.sleep()
-            with watch("prepare"):
-                batch = pack(
-                    collected.groups,
-                    device=learner.policy.device,
-                    noise_seed=(run.seed, "guide", step),
-                    max_completion_tokens=run.sampling.max_tokens,
-                )
-                batch = with_advantages(learner, batch, step * learner.updates_per_batch)
-            with watch("update"):
-                result = update(learner, batch, step)
-
-            drawn = [c for g in (*collected.groups, *collected.discarded) for c in g.completions]
-            samples += len(drawn)
-            tokens += sum(len(completion.token_ids) for completion in drawn)
-            metrics = rollout_metrics(collected) | update_metrics(result) | run.engine.metrics()
-            if "kl/anchor" in metrics or "kl/reference" in metrics:
-                metrics["kl/beta"] = learner.beta.value
-            if "kl/reference" in metrics:
-                learner.beta.observe(metrics["kl/reference"])
-            metrics |= {"progress/samples": samples, "progress/tokens": tokens}
-            run.logger.log(step + 1, metrics | watch.lap())
+        if position.step:
+            bar.update(position.step)
+            run.after_step(position)  # what was due there and may not have come to an end
+        for step in range(position.step, run.steps):
+            with run.finishing():
+                position, metrics = train_step(run, step, position, watch)
             shown = {"reward": "reward/mean", "KL": "kl/reference", "entropy": "policy/entropy"}
             bar.update(1, **{name: metrics[key] for name, key in shown.items() if key in metrics})
-            run.after_step(step + 1)
+            run.after_step(position)
+
+
+def train_step(run: Training, step: int, position: Position, watch: Stopwatch) -> tuple[Position, dict[str, float]]:
+    """One batch of rollouts and its updates, logged."""
+    learner = run.learner
+    with watch("sync"):
+        run.engine.load_weights(learner.policy)
+    collected = collect_step(run, step, watch)
+    run.engine.sleep()
+    with watch("prepare"):
+        batch = pack(
+            collected.groups,
+            device=learner.policy.device,
+            noise_seed=(run.seed, "guide", step),
+            max_completion_tokens=run.sampling.max_tokens,
+        )
+        batch = with_advantages(learner, batch, step * learner.updates_per_batch)
+    with watch("update"):
+        result = update(learner, batch, step)
+
+    drawn = [c for g in (*collected.groups, *collected.discarded) for c in g.completions]
+    position = Position(
+        step=step + 1,
+        samples=position.samples + len(drawn),
+        tokens=position.tokens + sum(len(completion.token_ids) for completion in drawn),
+    )
+    metrics = rollout_metrics(collected) | update_metrics(result) | run.engine.metrics()
+    if "kl/anchor" in metrics or "kl/reference" in metrics:
+        metrics["kl/beta"] = learner.beta.value
+    if "kl/reference" in metrics:
+        learner.beta.observe(metrics["kl/reference"])
+    metrics |= {"progress/samples": position.samples, "progress/tokens": position.tokens}
+    run.logger.log(step + 1, metrics | watch.lap())
+    return position, metrics
 
 
 def collect_step(run: Training, step: int, watch: Stopwatch) -> Collected:

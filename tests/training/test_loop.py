@@ -10,12 +10,13 @@ from sage.rollout.native import NativeEngine
 from sage.training.beta import AdaptiveBeta
 from sage.training.collect import Collected
 from sage.training.estimate import measure_speed
-from sage.training.loop import Stopwatch, Training, train
+from sage.training.loop import Position, Stopwatch, Training, train
 from sage.training.metrics import rollout_metrics
 from sage.types import Problem, StopReason, Verdict, VerdictReason
 from tests.fakes import SAMPLING, MemoryLogger, SilentProgress, completion, group, tiny_policy
 from tests.training.test_update import make_learner, plugin
 
+BEGINNING = Position(step=0, samples=0, tokens=0)
 PROBLEMS = [Problem(id=str(i), prompt=f"{i} 7 :", answer="") for i in range(6)]
 
 
@@ -27,7 +28,7 @@ class PaysSeven(Reward):
         return Verdict(reward=float(good), reason=VerdictReason.CORRECT if good else VerdictReason.WRONG)
 
 
-def run(tmp_path, seed=0, steps=3, after_step=lambda step: None, **changes):
+def run(tmp_path, seed=0, steps=3, after_step=lambda position: None, start=BEGINNING, **changes):
     policy = tiny_policy(tmp_path)
     engine = NativeEngine(max_rows=64)
     engine.load_weights(policy)
@@ -47,6 +48,7 @@ def run(tmp_path, seed=0, steps=3, after_step=lambda step: None, **changes):
             logger=logger,
             progress=SilentProgress(),
             after_step=after_step,
+            start=start,
         )
     )
     return policy, logger
@@ -58,7 +60,7 @@ def weights(policy):
 
 def test_each_step_is_logged_once_counted_from_one_and_reported_after_it(tmp_path):
     done = []
-    _, logger = run(tmp_path, after_step=done.append)
+    _, logger = run(tmp_path, after_step=lambda position: done.append(position.step))
     assert [step for step, _ in logger.rows] == [1, 2, 3] == done
     for number, (_, metrics) in enumerate(logger.rows, 1):
         assert metrics["progress/samples"] == 12 * number

@@ -9,7 +9,7 @@ import torch
 from sage.interfaces import Reward
 from sage.rollout.native import NativeEngine
 from sage.training.advantages import with_advantages
-from sage.training.loop import Training, train
+from sage.training.loop import Position, Training, train
 from sage.training.metrics import update_metrics
 from sage.training.response_anchor import ResponseAnchor
 from sage.training.update import accumulate_anchor, update
@@ -215,7 +215,8 @@ def test_the_loop_trains_logs_finite_numbers_and_counts_the_bank_as_spent(tmp_pa
             seed=0,
             logger=logger,
             progress=SilentProgress(),
-            after_step=lambda step: None,
+            after_step=lambda position: None,
+            start=Position(step=0, samples=12, tokens=28),  # of the bank
         )
     )
     rows = [row for _, row in logger.rows]
