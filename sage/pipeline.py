@@ -72,7 +72,8 @@ def _run(job: Job, max_length: int | None, start: float, stopper: Stopper, saved
         training = _training(job, policy, anchor, logger)
         checkpointer = Checkpointer(job, training.learner, evaluator, stopper, run_id)
         position = training.start if saved is None else restore(training.learner, saved)
-        train(replace(training, start=position, after_step=checkpointer.after_step, finishing=stopper.deferred))
+        with stopper.deferred():
+            train(replace(training, start=position, after_step=checkpointer.after_step))
         check_finite(policy, "train")
         trained = evaluator.test(job.config.train.steps, "trained", base)
         policy.save(job.folder / "model")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 STATUS = 75
@@ -25,8 +25,8 @@ class Stopped(Exception):
 class Stopper:
     """Takes the signals of a run.
 
-    While something is deferred (a step of training) the first signal is only remembered; anything else it ends at once, as an
-    error does, so that files and trackers are closed. A second signal always ends at once.
+    While something is deferred (training) the first signal is only remembered; anything else it ends at once, as an error
+    does, so that files and trackers are closed. A second signal always ends at once.
     """
 
     def __init__(self) -> None:
@@ -43,20 +43,25 @@ class Stopper:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    def deferred(self) -> AbstractContextManager[None]:
+        """Let the block come to where it asks :attr:`requested`."""
+        return self._set(True)
+
+    def interruptible(self) -> AbstractContextManager[None]:
+        """Inside of :meth:`deferred`: a block that may be left at once, with ``SystemExit``."""
+        return self._set(False)
+
     @contextmanager
-    def deferred(self) -> Iterator[None]:
-        """Let the block finish first."""
-        self._deferring = True
+    def _set(self, deferring: bool) -> Iterator[None]:
+        before, self._deferring = self._deferring, deferring
         try:
             yield
         finally:
-            self._deferring = False
+            self._deferring = before
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self._deferring and self.requested is None:
-            self.requested = signal.Signals(number)
-            print(
-                f"sage: {self.requested.name}: the step is finished and saved; once more ends at once", file=sys.stderr
-            )
-            return
-        sys.exit(128 + number)
+        first = self.requested is None
+        self.requested = signal.Signals(number)
+        if not (self._deferring and first):
+            sys.exit(128 + number)
+        print(f"sage: {self.requested.name}: the step is finished and saved; once more ends at once", file=sys.stderr)

@@ -24,11 +24,19 @@ def test_in_a_step_the_first_signal_is_remembered_and_the_second_ends_at_once(nu
 def test_outside_of_a_step_a_signal_ends_at_once(number):
     stopper = Stopper()
     with stopper.listening():
-        with stopper.deferred():
-            pass
+        with stopper.deferred(), pytest.raises(SystemExit), stopper.interruptible():
+            os.kill(os.getpid(), number)
         with pytest.raises(SystemExit):
             os.kill(os.getpid(), number)
-    assert stopper.requested is None
+
+
+def test_what_was_deferred_is_deferred_again_after_what_may_be_interrupted():
+    stopper = Stopper()
+    with stopper.listening(), stopper.deferred():
+        with stopper.interruptible():
+            pass
+        os.kill(os.getpid(), SIGNALS[0])
+    assert stopper.requested == SIGNALS[0]
 
 
 def test_handlers_are_put_back():

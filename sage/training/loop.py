@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sage.interfaces import MetricLogger, Progress, Reward, RolloutEngine
@@ -51,8 +51,6 @@ class Training:
     whatever else is due."""
     start: Position
     """Where to go on; the beginning of a run that is new."""
-    finishing: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Around every step: what should not interrupt it waits."""
 
 
 def train(run: Training) -> None:
@@ -63,8 +61,7 @@ def train(run: Training) -> None:
             bar.update(position.step)
             run.after_step(position)  # what was due there and may not have come to an end
         for step in range(position.step, run.steps):
-            with run.finishing():
-                position, metrics = train_step(run, step, position, watch)
+            position, metrics = train_step(run, step, position, watch)
             shown = {"reward": "reward/mean", "KL": "kl/reference", "entropy": "policy/entropy"}
             bar.update(1, **{name: metrics[key] for name, key in shown.items() if key in metrics})
             run.after_step(position)

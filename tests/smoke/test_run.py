@@ -12,6 +12,7 @@ import yaml
 
 from sage.evaluation.curves import load_curve
 from sage.loggers.jsonl import read_metrics
+from sage.stopping import STATUS
 from tests.wandb_reader import offline_runs
 
 SMALL = ["experiment=smoke", "sft.steps=30", "train.steps=2", "eval.every=1", "eval.max_problems=6"]
@@ -242,7 +243,7 @@ def test_a_damaged_base_is_named_with_what_to_do(first, cache, root, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_a_killed_run_ends_as_failed_with_its_tracker_closed(cache, root, tmp_path):
+def test_a_run_that_is_asked_to_stop_is_saved_and_its_tracker_closed(cache, root, tmp_path):
     """SIGTERM is what clusters send first."""
     environment = {**os.environ, "PYTHONPATH": str(root), "SAGE_CACHE": str(cache)}
     command = [sys.executable, "-m", "sage.run", *SMALL, "train.steps=100000", "eval.every=0"]
@@ -252,9 +253,9 @@ def test_a_killed_run_ends_as_failed_with_its_tracker_closed(cache, root, tmp_pa
             assert time.monotonic() < deadline
             time.sleep(0.2)
         process.terminate()
-        assert process.wait(timeout=60) == 143
+        assert process.wait(timeout=60) == STATUS
     (folder,) = run_folders(tmp_path)
-    assert json.loads((folder / "run.json").read_text())["status"] == "failed"
+    assert json.loads((folder / "run.json").read_text())["status"] == "stopped"
     (run,) = offline_runs(folder)
     assert run.exit_code == 1
 
