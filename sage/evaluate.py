@@ -24,7 +24,7 @@ from sage.evaluation.command import Asked, Setup, read_command
 from sage.interfaces import Model, Policy, Reward, RolloutEngine
 from sage.loggers.console import ConsoleProgress, make_console, print_headline
 from sage.loggers.eval_screens import print_evaluation
-from sage.types import Problem, Split
+from sage.types import Problem, Refusal, Split
 
 if TYPE_CHECKING:
     from sage.evaluation.curves import Curve
@@ -74,7 +74,7 @@ def main() -> None:
     except KeyboardInterrupt:
         print("sage: interrupted; the same command goes on where it stopped", file=sys.stderr)
         sys.exit(130)
-    except (ConfigError, HydraException, OmegaConfBaseException) as error:
+    except (ConfigError, Refusal, HydraException, OmegaConfBaseException) as error:
         _refuse(explain(error), error)
     except OSError as error:  # a folder that cannot be read or made
         _refuse(None if error.filename is None else f"{error.filename}: {error.strerror}", error)

@@ -70,6 +70,10 @@ class Stat(StrEnum):
     """A critic's value of the state before each token."""
 
 
+class Refusal(ValueError):
+    """What was asked for cannot be done; the message says why, and what to type instead. Shown without a traceback."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """One row of a benchmark."""

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any, cast
 
 from sage.config.values import show
+from sage.types import Refusal
 
 
 class ConfigError(ValueError):
@@ -124,13 +125,13 @@ def explain(error: Exception) -> str | None:
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError, GrammarParseError, InterpolationResolutionError
 
     cause = error.__cause__
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | Refusal):
         return str(error)
     if isinstance(error, InterpolationResolutionError | GrammarParseError):
         return unresolved(error)
     if isinstance(error, InstantiationException):
         # A plug-in's ValueError names the option, the value and what is allowed; anything else is a bug in it.
-        if type(cause) in (ValueError, ConfigError):
+        if type(cause) in (ValueError, ConfigError, Refusal):
             return str(cause)
         return _broken_plugin(error) if isinstance(_first(error), ImportError | AttributeError) else None
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from sage.maths.logprobs import TokenStatistics, predicting_positions, token_statistics
 from sage.models.lora import REFERENCE, TRAINED, merged_weights
 from sage.models.prompts import Prompts
-from sage.types import Batch, TokenStats
+from sage.types import Batch, Refusal, TokenStats
 
 _LOGITS_AT_ONCE = 2**26
 """Numbers: 256 MiB in float32."""
@@ -144,9 +144,7 @@ class CausalPolicy:
             ValueError: for a separate critic beside an adapter, which would hold a second copy of the model.
         """
         if separate and self._load_reference is None:
-            raise ValueError(
-                "algorithm.critic=separate with an adapter holds a second model: type algorithm.critic=trunk"
-            )
+            raise Refusal("algorithm.critic=separate with an adapter holds a second model: type algorithm.critic=trunk")
         size = self.causal_lm.get_output_embeddings().in_features
         head = torch.nn.Linear(size, 1)
         with torch.no_grad():

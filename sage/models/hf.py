@@ -16,7 +16,7 @@ from sage.models.causal_lm import CausalPolicy
 from sage.models.lora import REFERENCE, TRAINED, lora_from
 from sage.models.prompts import Prompts, prompts_of
 from sage.models.source import check_exists, content_digest, located, trouble
-from sage.types import ModelFacts
+from sage.types import ModelFacts, Refusal
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class HfModel:
             ValueError: for a model with a tuned adapter, which only RL goes on with.
         """
         if self.adapter is not None:
-            raise ValueError("model.adapter is what RL starts from: type sft=none")
+            raise Refusal("model.adapter is what RL starts from: type sft=none")
         model = self._load(None)
         return self._policy(model if lora is None else lora_from(lora).attach(model, seed))
 
@@ -160,7 +160,7 @@ class HfModel:
                     **source, **config, dtype=self._torch_dtype, attn_implementation=self.attention
                 )
         except (OSError, ValueError, ImportError) as error:
-            raise ValueError(trouble(self.name, error)) from error
+            raise Refusal(trouble(self.name, error)) from error
         model = _without_quantisation(model)
         _silence_dropout(model)
         if self.gradient_checkpointing:
@@ -176,7 +176,7 @@ class HfModel:
             tuned = PeftModel.from_pretrained(model, adapter, adapter_name=TRAINED, is_trainable=True)
             tuned.load_adapter(adapter, adapter_name=REFERENCE, is_trainable=False)
         except (OSError, ValueError, RuntimeError) as error:
-            raise ValueError(f"model.adapter={self.adapter}: {type(error).__name__}: {error}") from error
+            raise Refusal(f"model.adapter={self.adapter}: {type(error).__name__}: {error}") from error
         tuned.set_adapter(TRAINED)
         return tuned
 
@@ -200,7 +200,7 @@ class HfModel:
         try:
             return AutoConfig.from_pretrained(**self._source)
         except (OSError, ValueError) as error:
-            raise ValueError(trouble(self.name, error)) from error
+            raise Refusal(trouble(self.name, error)) from error
 
     @cached_property
     def _prompts(self) -> Prompts:
@@ -209,7 +209,12 @@ class HfModel:
         try:
             tokenizer = AutoTokenizer.from_pretrained(**self._source)
         except (OSError, ValueError) as error:
-            raise ValueError(trouble(self.name, error)) from error
+            raise Refusal(trouble(self.name, error)) from error
+        if len(tokenizer) > (known := self._config.get_text_config().vocab_size):
+            raise Refusal(
+                f"model.name={self.name}: its tokenizer has {len(tokenizer)} tokens and the model knows {known}: they are of "
+                "different models"
+            )
         return prompts_of(
             tokenizer,
             self.chat_template,

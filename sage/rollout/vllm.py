@@ -23,7 +23,7 @@ from sage.interfaces import Policy, RolloutEngine
 from sage.maths.streams import stream_key
 from sage.rollout import vllm_process
 from sage.rollout.completions import completions
-from sage.types import Completion, SampleRequest, Sampling
+from sage.types import Completion, Refusal, SampleRequest, Sampling
 
 _LOWEST_TEMPERATURE = 0.01  # vLLM samples at this one when asked for less
 
@@ -201,7 +201,7 @@ class VllmEngine(RolloutEngine):
             reason = self._reason(error)
             if reason is None:
                 raise
-            raise ValueError(reason) from error
+            raise Refusal(reason) from error
 
     def _device_options(self) -> dict[str, Any]:
         if vllm_process.on_cpu():
@@ -236,12 +236,12 @@ class VllmEngine(RolloutEngine):
     def _refuse(self, requests: Sequence[SampleRequest], sampling: Sampling) -> None:
         longest = max((len(request.prompt_ids) for request in requests), default=0)
         if longest + sampling.max_tokens > self.max_model_len:
-            raise ValueError(
+            raise Refusal(
                 f"rollout.max_model_len={self.max_model_len}: expected at least {longest + sampling.max_tokens}, a prompt of "
                 f"{longest} tokens and a completion of {sampling.max_tokens}"
             )
         if 0 < sampling.temperature < _LOWEST_TEMPERATURE:
-            raise ValueError(
+            raise Refusal(
                 f"sampling.temperature={sampling.temperature}: expected 0 (greedy) or at least {_LOWEST_TEMPERATURE}, the "
                 "lowest that vLLM samples at; rollout=native goes lower"
             )

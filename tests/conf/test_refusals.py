@@ -9,6 +9,7 @@ from omegaconf import DictConfig
 
 from sage.config import ConfigError, check_plugin, load
 from sage.config.errors import explain
+from sage.types import Refusal
 
 Composed = Callable[..., DictConfig]
 
@@ -156,3 +157,12 @@ def test_a_plugin_that_refuses_its_values_is_quoted_without_a_traceback(composed
 
 def test_other_errors_are_not_explained_away() -> None:
     assert explain(RuntimeError("a bug")) is None
+
+
+def test_a_refusal_of_a_plug_in_that_comes_late_is_shown_as_it_is() -> None:
+    """An engine that does not start, weights that cannot be had: one line, and no traceback."""
+    assert (
+        explain(Refusal("rollout.max_model_len=9: expected at least 40"))
+        == "rollout.max_model_len=9: expected at least 40"
+    )
+    assert explain(ValueError("a bug")) is None

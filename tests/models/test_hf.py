@@ -7,7 +7,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from sage.models import causal_lm
 from sage.training.packing import pack
-from tests.fakes import group
+from sage.types import Refusal
+from tests.fakes import group, tiny_model
 from tests.models.families import FAMILIES, hf_model, saved_family
 
 LORA = {"rank": 4, "alpha": 8, "dropout": 0.0, "targets": "all-linear"}
@@ -250,3 +251,10 @@ def test_a_model_that_cannot_be_had_says_what_to_do(tmp_path, monkeypatch):
         hf_model(name="package:no_such_package_here").facts()
     with pytest.raises(ValueError, match=f"model.name={tmp_path}"):
         hf_model(name=str(tmp_path)).facts()
+
+
+def test_a_tokenizer_of_another_model_is_refused_before_anything_is_loaded(tmp_path):
+    folder = saved_family(tmp_path, "llama")
+    tiny_model(numbers=200).prompts().tokenizer.save_pretrained(folder)
+    with pytest.raises(Refusal, match="its tokenizer has 209 tokens and the model knows 110"):
+        hf_model(name=str(folder)).prompts()
