@@ -85,6 +85,11 @@ class HfModel:
         self.system_prompt = system_prompt
         self.template_options = template_options
         self.lora = None if lora is None else lora_from(lora)
+        if gradient_checkpointing and self.lora is not None and self.lora.dropout > 0:
+            raise ValueError(
+                f"model.lora.dropout={self.lora.dropout} with model.gradient_checkpointing=true: activations would be computed "
+                "again without the dropout; type model.lora.dropout=0.0, or model.gradient_checkpointing=false"
+            )
         self.learning_rate = learning_rate
 
     def facts(self) -> ModelFacts:
@@ -144,7 +149,16 @@ class HfModel:
         adapter = self.adapter and (_identity(self.adapter) or self.adapter)
         prompts = self._prompts
         return repr(
-            (weights, self.gguf_file, self.dtype, adapter, prompts.template, prompts.system, dict(prompts.options))
+            (
+                weights,
+                self.gguf_file,
+                self.dtype,
+                str(self.compute_dtype),
+                adapter,
+                prompts.template,
+                prompts.system,
+                dict(prompts.options),
+            )
         )
 
     def _load(self, folder: Path | None) -> Any:
@@ -156,11 +170,20 @@ class HfModel:
         config = {} if folder is not None else {"config": self._config}
         try:
             with _quiet_stderr() if self.gguf_file is not None and folder is None else nullcontext():
-                model = AutoModelForCausalLM.from_pretrained(
-                    **source, **config, dtype=self._torch_dtype, attn_implementation=self.attention
+                model, report = AutoModelForCausalLM.from_pretrained(
+                    **source,
+                    **config,
+                    dtype=self._torch_dtype,
+                    attn_implementation=self.attention,
+                    output_loading_info=True,
                 )
         except (OSError, ValueError, ImportError) as error:
             raise Refusal(trouble(self.name, error)) from error
+        if report["missing_keys"]:  # transformers would make them up
+            lacking = sorted(report["missing_keys"])
+            raise Refusal(
+                f"model.name={self.name}: {len(lacking)} weights are missing from its files, e.g. {lacking[0]}"
+            )
         model = _without_quantisation(model)
         _silence_dropout(model)
         if self.gradient_checkpointing:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from sage.types import Refusal
+
 TRAINED = "default"
 """PEFT's name of the adapter that is trained."""
 REFERENCE = "reference"
@@ -83,6 +85,11 @@ def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             raise ValueError(f"the adapter of {name} is not plain LoRA (DoRA or a bias): merge it into its base first")
         if TRAINED in layer.lora_A or TRAINED in layer.lora_embedding_A:
             merged.add(name)
+    if model.config.tie_word_embeddings and any(model.get_submodule(n) in _tied(model) for n in merged):
+        raise Refusal(
+            "model.lora.targets holds an embedding that is also the output head: merged, it would change both; choose other "
+            "targets, e.g. all-linear"
+        )
     for name, tensor in model.state_dict().items():
         owner, is_base, leaf = name.partition(".base_layer.")
         if is_base:
@@ -92,3 +99,7 @@ def merged_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield f"{owner}.{leaf}", tensor
         elif ".lora_" not in name:
             yield name, tensor.detach()
+
+
+def _tied(model: Any) -> tuple[Any, Any]:
+    return model.get_input_embeddings(), model.get_output_embeddings()

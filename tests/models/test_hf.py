@@ -3,6 +3,7 @@
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from sage.models import causal_lm
@@ -198,6 +199,7 @@ def test_equal_files_have_equal_fingerprints_wherever_they_lie(tmp_path):
     first, second = (str(saved_family(tmp_path / name, "llama")) for name in "ab")
     assert hf_model(name=first).fingerprint() == hf_model(name=second).fingerprint()
     assert hf_model(name=first, dtype="bfloat16").fingerprint() != hf_model(name=second).fingerprint()
+    assert hf_model(name=first, compute_dtype="bfloat16").fingerprint() != hf_model(name=second).fingerprint()
     (tmp_path / "b" / "config.json").write_text((tmp_path / "b" / "config.json").read_text() + " ")
     assert hf_model(name=first).fingerprint() != hf_model(name=second).fingerprint()
 
@@ -232,6 +234,7 @@ def test_products_may_be_computed_in_half_precision_while_weights_and_gradients_
         ({"adapter": "some/adapter", "lora": LORA}, "type model.lora=null"),
         ({"lora": LORA | {"rank": 0}}, "model.lora.rank=0"),
         ({"lora": LORA | {"dropout": 1.5}}, "model.lora.dropout=1.5"),
+        ({"lora": LORA | {"dropout": 0.1}, "gradient_checkpointing": True}, "computed again without the dropout"),
         ({"lora": {"rank": 8}}, "expected exactly rank, alpha, dropout, targets"),
     ],
 )
@@ -258,3 +261,21 @@ def test_a_tokenizer_of_another_model_is_refused_before_anything_is_loaded(tmp_p
     tiny_model(numbers=200).prompts().tokenizer.save_pretrained(folder)
     with pytest.raises(Refusal, match="its tokenizer has 209 tokens and the model knows 110"):
         hf_model(name=str(folder)).prompts()
+
+
+def test_an_adapter_on_an_embedding_that_is_the_head_too_is_not_merged_into_both(tmp_path):
+    folder = saved_family(tmp_path, "gemma2")  # tied
+    policy = hf_model(name=str(folder), lora=LORA | {"targets": ["embed_tokens", "q_proj"]}).begin_rl(None, 0)
+    with pytest.raises(Refusal, match="an embedding that is also the output head"):
+        list(policy.weights())
+
+
+def test_weights_that_are_missing_are_not_made_up(tmp_path):
+    folder = saved_family(tmp_path, "llama")
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(
+        Refusal, match=r"1 weights are missing from its files, e\.g\. model\.layers\.1\.mlp\.up_proj\.weight"
+    ):
+        hf_model(name=str(folder)).begin_rl(None, 0)
