@@ -170,7 +170,7 @@ class HfModel:
         config = {} if folder is not None else {"config": self._config}
         try:
             with _quiet_stderr() if self.gguf_file is not None and folder is None else nullcontext():
-                model, report = AutoModelForCausalLM.from_pretrained(
+                loaded: Any = AutoModelForCausalLM.from_pretrained(
                     **source,
                     **config,
                     dtype=self._torch_dtype,
@@ -179,6 +179,7 @@ class HfModel:
                 )
         except (OSError, ValueError, ImportError) as error:
             raise Refusal(trouble(self.name, error)) from error
+        model, report = loaded
         if report["missing_keys"]:  # transformers would make them up
             lacking = sorted(report["missing_keys"])
             raise Refusal(
